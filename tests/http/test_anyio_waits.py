@@ -14,6 +14,7 @@ from anyio.to_thread import run_sync
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from stilltrue.model import ProcessName
+from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.registry import resolve
@@ -79,8 +80,21 @@ async def test_a_token_of_a_limiter(gate: threading.Event) -> None:
     found = await wait_of(third)
     assert set(found.enders or ()) == set(having)
     assert found.needs == 1
+    assert found.ended_through == (limiter,)
+    assert found.ending_names == {"total_tokens"}
     gate.set()
     await asyncio.gather(*having, third)
+
+
+def test_only_setting_the_number_of_tokens_ends_a_wait() -> None:
+    def raises(limiter: anyio.CapacityLimiter) -> None:
+        limiter.total_tokens = 8
+
+    def measures(limiter: anyio.CapacityLimiter) -> float:
+        return limiter.total_tokens
+
+    assert "total_tokens" in names_in(raises.__code__)
+    assert "total_tokens" not in names_in(measures.__code__)
 
 
 @pytest.mark.timeout(60)

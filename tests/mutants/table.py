@@ -8,6 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _OF_KEPT_WRITES = "tests/client/waits/test_intercepted_writes.py"
+_WAKERS = (
+    "tests/client/look/ways_out/test_wakers_by_callbacks.py::"
+    "test_who_will_set_the_event_after_which_another_cancels_is_a_way_out"
+)
+_PACKAGES = "tests/client/look/ways_out/test_ways_out_through_packages.py::"
+_UNKNOWN = (
+    "tests/client/waits/releasers/test_releasers_by_unknown_code.py::test_code_that_may_run_any_code_may_release_the_lock"
+)
 _OF_CALLS = "tests/client/look/ways_out/test_ways_out_of_interceptors.py"
 
 
@@ -886,5 +894,118 @@ MUTANTS = (
         " or _is_left_to_stack(every, index)",
         "",
         "tests/client/waits/holders/test_held_locks.py::test_a_party_at_this_position_holds_the_lock",
+    ),
+    # who runs without being named: callbacks, jobs of packages, code that comes by its name
+    Mutant(
+        "no child's end calls a handler that wakes somebody",
+        "stilltrue.runtime.look.ways_out.kinds.wakers",
+        '    yield signal.SIGCHLD, "called when a child process ends"',
+        "    yield from ()",
+        _WAKERS,
+    ),
+    Mutant(
+        "no callback for a channel's changes wakes anybody",
+        "stilltrue.runtime.look.progress.analysis",
+        "(*call_callbacks(self._open_calls, every), *connectivity_callbacks(every))",
+        "(*call_callbacks(self._open_calls, every),)",
+        _WAKERS,
+    ),
+    Mutant(
+        "nothing is called when a channel is ready",
+        "stilltrue.runtime.compat.grpc_objects.channels",
+        "if type(future) is _READY_FUTURE else",
+        "if False else",
+        _WAKERS,
+    ),
+    Mutant(
+        "a loop that does not run now never runs again",
+        "stilltrue.runtime.introspection.threads_and_tasks",
+        "self._paused_loops = self._loops_run_in_pieces()",
+        "self._paused_loops = list[asyncio.AbstractEventLoop]()",
+        _WAKERS,
+    ),
+    Mutant(
+        "a wrapper calls nothing that it carries",
+        "stilltrue.runtime.look.ways_out.actor_code",
+        "if type(one) in FUNCTIONS and len(found) < _CARRIED_MAX else",
+        "if False else",
+        _WAKERS,
+    ),
+    Mutant(
+        "tasks of trio wake nobody",
+        "stilltrue.runtime.look.progress.analysis",
+        "map(own_frames_of, compat.trio_coroutines(place.frames))",
+        "list[list[FrameType]]()",
+        _WAKERS,
+    ),
+    Mutant(
+        "an installed package's code calls nothing that it was given",
+        "stilltrue.runtime.look.ways_out.actors",
+        "if is_library(code) or any(one is frame for one in in_packages):",
+        "if is_library(code):",
+        _PACKAGES + "test_what_a_package_was_given_to_call_may_end_the_wait",
+    ),
+    Mutant(
+        "a package calls no handler",
+        "stilltrue.runtime.look.called_code.indirect_calls",
+        "elif thing is not root and _inherits_calls(type(thing)):",
+        "elif False:",
+        _PACKAGES + "test_what_a_package_was_given_to_call_may_end_the_wait",
+    ),
+    Mutant(
+        "what a package calls closes nothing",
+        "stilltrue.runtime.look.ways_out.kinds.closers",
+        "in callbacks_of_library(frames_in_packages(place.frames)):",
+        "in callbacks_of_library(()):",
+        _PACKAGES + "test_what_a_package_was_given_to_call_may_close_the_channel",
+    ),
+    Mutant(
+        "a function with a computed name closes nothing",
+        "stilltrue.runtime.look.called_code.call_graph",
+        "if computes else ()",
+        "if False else ()",
+        _PACKAGES + "test_a_function_of_a_module_with_a_computed_name_may_close_the_channel",
+    ),
+    Mutant(
+        "greenlets are no doubt",
+        "stilltrue.runtime.look.ways_out.search",
+        "signalling_child() or self._greenlets()",
+        "signalling_child()",
+        _PACKAGES + "test_where_a_thread_has_a_suspended_greenlet_any_wait_is_in_doubt",
+    ),
+    Mutant(
+        "what comes through a pipe is never called",
+        "stilltrue.runtime.look.called_code.reachable_names",
+        "any_code or (has_pipe and _may_call_what_comes(one, own.names))",
+        "any_code",
+        _UNKNOWN,
+    ),
+    Mutant(
+        "what is unpickled is never called",
+        "stilltrue.runtime.look.code.lookups",
+        "or (unpickles and calls_values(code))",
+        "or False",
+        _UNKNOWN,
+    ),
+    Mutant(
+        "a module's function with a computed name releases nothing",
+        "stilltrue.runtime.look.called_code.call_graph",
+        "(*functions_of_modules(words, names), *functions_in_own_modules(one.words, names))",
+        "functions_of_modules(words, names)",
+        _UNKNOWN,
+    ),
+    Mutant(
+        "a loop run in pieces has no work",
+        "stilltrue.runtime.look.activity",
+        "for loop in places.loops():",
+        "for loop in places.loop_threads.values():",
+        "tests/client/look/test_foreign_loops.py::test_work_that_a_handler_gives_to_a_loop_run_in_pieces_is_active",
+    ),
+    Mutant(
+        "the number of a limiter's tokens never rises",
+        "stilltrue.runtime.waits.resolvers.anyio_waits",
+        "ended_through=(limiter,),",
+        "ended_through=(),",
+        "tests/http/test_anyio_waits.py::test_a_token_of_a_limiter",
     ),
 )

@@ -1,7 +1,8 @@
-"""Event loops of other libraries: at work while they have more timers or descriptors than at the declaration."""
+"""Event loops of other libraries, and loops that do not always run: at work while they have more than at the declaration."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -89,3 +90,55 @@ def test_work_that_a_handler_gives_to_another_event_loop_is_active(alone: Callab
         loop.give_work()
         wait_until(lambda: loops_at_work(front) != [])
         assert "with work since" in loops_at_work(front)[0]
+
+
+class Pump:
+    """Runs a loop of asyncio's for a moment now and then, as programs with another main loop do."""
+
+    def __init__(self) -> None:
+        self.loop, self._over = asyncio.new_event_loop(), threading.Event()
+        self.at_rest = self.loop.create_task(asyncio.sleep(FAR_SECONDS))
+        self._thread = threading.Thread(target=self._run, name="pump")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self._over.wait(0.05)
+        self.at_rest.cancel()
+        for one in self.given:
+            one.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+    given: list[asyncio.Task[None]]
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join(PATIENCE_SECONDS)
+
+
+async def sends_later() -> None:
+    await asyncio.sleep(FAR_SECONDS)
+
+
+def test_work_that_a_handler_gives_to_a_loop_run_in_pieces_is_active(alone: Callable[..., Agent]) -> None:
+    front, pump = alone("front"), Pump()
+
+    def work() -> list[str]:
+        found = front.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True)).unaccounted
+        return [text for text in found if "sends_later" in text]
+
+    def gives(request: bytes, _: Any) -> bytes:
+        if request:
+            pump.given = [pump.loop.create_task(sends_later())]
+        return request
+
+    pump.given = []
+    with serving(front, Do=gives) as address, grpc.insecure_channel(address) as channel:
+        do: Any = channel.unary_unary("/s/Do")
+        do(b"")
+        assert work() == []
+        do(b"given")
+        wait_until(lambda: work() != [])
+    pump.stop()

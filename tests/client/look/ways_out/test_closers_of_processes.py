@@ -317,13 +317,13 @@ import faulthandler
 from faulthandler import dump_traceback_later
 
 import stilltrue
-from stilltrue.runtime.look.ways_out.kinds.closers import alarm_closers
+from stilltrue.runtime.look.ways_out.kinds.closers import signal_closers
 
 stilltrue.instrument("a", detector="127.0.0.1:9")
 
 
 def seen():
-    return [one.process for one in alarm_closers(())]
+    return [one.process for one in signal_closers(())]
 
 
 found = [seen()]

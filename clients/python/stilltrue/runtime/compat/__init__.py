@@ -112,7 +112,13 @@ from stilltrue.runtime.compat.loops.event_loops import (
     timers_of,
     watched_by,
 )
-from stilltrue.runtime.compat.loops.foreign_loops import ForeignLoop, foreign_loop
+from stilltrue.runtime.compat.loops.foreign_loops import (
+    ForeignLoop,
+    foreign_loop,
+    has_suspended_greenlet,
+    runs_gevent,
+    trio_coroutines,
+)
 from stilltrue.runtime.compat.loops.uvloop_frames import is_uvloop_main_task
 from stilltrue.runtime.compat.loops.uvloops import time_of
 from stilltrue.runtime.compat.registries import executor_queues, finalizers, modules_of_application, weakref_callbacks
@@ -170,6 +176,9 @@ from stilltrue.runtime.compat.threads import (
 from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
 
 __all__ = [
+    "trio_coroutines",
+    "runs_gevent",
+    "has_suspended_greenlet",
     "ASYNCIO_WAITS",
     "BARRIER_WAITS",
     "DEADLINE_SECONDS_MAX",

@@ -38,6 +38,16 @@ def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
         return None
 
 
+def known_tasks() -> list[Task]:
+    """The unfinished tasks that asyncio keeps in its set for all loops; none if it has no such set."""
+    every = getattr(tasks, "_all_tasks", None) or getattr(tasks, "_scheduled_tasks", None)
+    if type(every) is not WeakSet:
+        return []
+    with suppress(RuntimeError):  # the set changed during the read
+        return [one for one in every if not one.done()]
+    return []
+
+
 def first_tasks_of(loop: asyncio.AbstractEventLoop, most: int) -> list[Task]:
     """As :func:`tasks_of`, but at most so many; it does not read the others, if asyncio keeps its tasks in one plain set."""
     every = getattr(tasks, "_all_tasks", None) or getattr(tasks, "_scheduled_tasks", None)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -82,6 +82,7 @@ class Places:
         self._tasks = {party: task for task, party in known}
         self._parties_of_tasks = dict(known)
         self.loop_threads = self._running_loops()
+        self._paused_loops = self._loops_run_in_pieces()
         self.root = parties.root
         self.first_acted = parties.first_acted
         loops = blocked_loops(parties, {ident: place.frames for ident, place in self.threads.items()})
@@ -137,9 +138,10 @@ class Places:
         root = None if party is None else self._parties.root_of(task, party)
         return root.coroutine if root is not None and root.task is task else None
 
-    def loops(self, tasks: Iterable[Task | None]) -> list[asyncio.AbstractEventLoop]:
-        """All running event loops and those of ``tasks``."""
-        return list(dict.fromkeys((*self.loop_threads.values(), *(task.get_loop() for task in tasks if task is not None))))
+    def loops(self, tasks: Iterable[Task | None] = ()) -> list[asyncio.AbstractEventLoop]:
+        """All event loops that run, or will go on, and those of ``tasks``."""
+        of_tasks = (task.get_loop() for task in tasks if task is not None)
+        return list(dict.fromkeys((*self.loop_threads.values(), *self._paused_loops, *of_tasks)))
 
     def is_on_main_thread(self, place: Place) -> bool:
         """Whether a signal handler interrupts the party at ``place``."""
@@ -196,6 +198,18 @@ class Places:
                 found[ident] = loop
         return found
 
+    def _loops_run_in_pieces(self) -> list[asyncio.AbstractEventLoop]:
+        """Loops that do not run now, but that the program's own code has: it may run them again, as a pump does."""
+        found = (
+            one
+            for place in self.threads.values()
+            for frame in place.frames
+            if is_own_code(frame.f_code)
+            for one in _loops_in(frame)
+        )
+        running = set(map(id, self.loop_threads.values()))
+        return [one for one in dict.fromkeys(found) if id(one) not in running and not one.is_closed()]
+
     def _place_of_thread(self, ident: int, frames: list[FrameType]) -> Place:
         served, owner, context = call_served_in(frames)
         if served is None:
@@ -226,6 +240,21 @@ def blocked_loops(
             root = next((root for root in list(parties.roots.values()) if root.task is task), None)
             found[ident] = (loop, parties.of_task(task, root), task)
     return found
+
+
+def _loops_in(frame: FrameType) -> Iterator[asyncio.AbstractEventLoop]:
+    """The event loops in the variables of a frame, in their attributes, and in the globals that its code names."""
+    names = frame.f_globals
+    for thing in (*variables_of(frame).values(), *(names[name] for name in frame.f_code.co_names if name in names)):
+        yield from (one for one in (thing, *_attributes_of(thing)) if issubclass(type(one), asyncio.AbstractEventLoop))
+
+
+def _attributes_of(thing: Any) -> tuple[Any, ...]:
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return ()
+    return tuple(own.values()) if type(own) is dict and type(thing) is not ModuleType else ()
 
 
 def _surrounds_tasks(frame: FrameType) -> bool:

@@ -160,14 +160,16 @@ def _is_started_since(thread: threading.Thread | None, covered: IdleDeclaration 
 
 
 def _acting_on_loops(places: Places, served: set[int], covered: IdleDeclaration | None) -> Iterator[str]:
-    for ident, loop in places.loop_threads.items():
+    threads = {loop: ident for ident, loop in places.loop_threads.items()}
+    for loop in places.loops():
+        ident = threads.get(loop, 0)
         handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
         if handles is None or tasks is None:
             yield "an event loop whose timers and tasks cannot be read"
             continue
         yield from _acting_tasks(places, ident, tasks, served, covered, woken_by_timers(loop))
         yield from _acting_handles(places, handles, served, covered)
-        frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_thread(ident))
+        frame = _called_by_loop(frames_of_thread(ident)) if ident and compat.current_task_of(loop) is None else None
         if frame is not None and compat.current_task_of(loop) is None:
             yield f"an event loop callback: {position_of(frame)}"
 
@@ -191,7 +193,8 @@ def _acting_tasks(
     covered: IdleDeclaration | None,
     timed: frozenset[int],
 ) -> Iterator[str]:
-    main = next(filter(None, map(compat.main_task_in, places.threads[ident].frames)), None)
+    frames = places.threads[ident].frames if ident else ()  # of a loop that is run in pieces there are none between two
+    main = next(filter(None, map(compat.main_task_in, frames)), None)
     for task in tasks:
         root = _left_behind(places, task, served)
         how = ""

@@ -146,7 +146,7 @@ class Looker:
         recorded = [call for call in found if call is not None]
         known = {id(compat.state_of(call)) for call in recorded}
         states = [state for place in places.threads.values() for state in compat.states_of_calls(place.frames)]
-        states += [compat.state_of_task(task) for loop in places.loops(()) for task in compat.tasks_of(loop) or ()]
+        states += [compat.state_of_task(task) for loop in places.loops() for task in compat.tasks_of(loop) or ()]
         return [*recorded, *(state for state in states if state is not None and id(state) not in known)]
 
     def waits_in_force(

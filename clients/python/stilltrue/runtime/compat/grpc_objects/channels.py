@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterable
+from types import FrameType, MethodType
 from typing import Any
 from weakref import WeakSet
 
-from grpc import _channel
+from grpc import _channel, _utilities
 from grpc.aio import _channel as _aio_channel
 
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
@@ -25,6 +25,7 @@ _AIO_METHODS = (
     _aio_channel.StreamStreamMultiCallable,
 )
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+_READY_FUTURE: Any = getattr(_utilities, "_ChannelReadyFuture", None)
 _own_channels: WeakSet[Any] = WeakSet()
 """The agent's own channels."""
 
@@ -80,9 +81,17 @@ def serves_own_channel(frame: FrameType) -> bool:
 
 
 def connectivity_callbacks(frame: FrameType) -> list[Any]:
-    """A channel's connectivity callbacks, if this frame is gRPC's thread that polls its connectivity."""
+    """A channel's connectivity callbacks, if this frame is gRPC's thread that polls its connectivity.
+
+    Instead of that of ``grpc.channel_ready_future()``, the future's done callbacks.
+    """
     code = frame.f_code
     if code.co_name != "_poll_connectivity" or not is_grpc(code.co_filename):
         return []
     pairs = getattr(variables_of(frame).get("state"), "callbacks_and_connectivities", ())
-    return [one[0] for one in list(pairs)]
+    return [callback for one in list(pairs) for callback in _called_when_ready(one[0])]
+
+
+def _called_when_ready(callback: Any) -> Iterable[Any]:
+    future = callback.__self__ if type(callback) is MethodType else None
+    return tuple(getattr(future, "_done_callbacks", None) or ()) if type(future) is _READY_FUTURE else (callback,)

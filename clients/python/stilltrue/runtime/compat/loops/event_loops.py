@@ -20,7 +20,7 @@ from stilltrue.runtime.compat.callables import Task, bound_to, code_behind, is_f
 from stilltrue.runtime.compat.http_servers import closes_idle_connection
 from stilltrue.runtime.compat.loops import uvloops
 from stilltrue.runtime.compat.loops.uvloop_frames import is_uvloop_main_task, uvloop_in
-from stilltrue.runtime.compat.tasks import CHAIN_LENGTH_MAX, is_task, tasks_of
+from stilltrue.runtime.compat.tasks import CHAIN_LENGTH_MAX, is_task, known_tasks, tasks_of
 from stilltrue.runtime.introspection.frames import frames_of_threads, no_collection, variables_of
 
 _ATTEMPTS = 10
@@ -162,9 +162,10 @@ def context_of(handle_or_task: Any) -> Context | None:
 
 
 def tasks_of_all_loops() -> list[Task]:
-    """The unfinished tasks of all running loops."""
+    """The unfinished tasks of all running loops, and of those that are not closed and may run again."""
     loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
-    return [task for loop in loops for task in tasks_of(loop) or ()]
+    others = {loop for task in known_tasks() if (loop := task.get_loop()) not in loops and not loop.is_closed()}
+    return [task for loop in (*loops, *others) for task in tasks_of(loop) or ()]
 
 
 def codes_scheduled() -> frozenset[CodeType]:

@@ -1,10 +1,12 @@
-"""Reads event loops other than asyncio's: those of trio and Twisted.
+"""Reads event loops other than asyncio's: those of trio and Twisted, and says where greenlets are.
 
-Their tasks and timers are not read one by one: only how many timers are pending, and which descriptors are waited for.
+Their timers are not read one by one, only how many are pending, and which descriptors are waited for. Of trio's tasks the
+coroutines are read.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NamedTuple
@@ -36,12 +38,38 @@ def foreign_loop(frames: Iterable[FrameType]) -> ForeignLoop | None:
     for frame in frames:
         code = frame.f_code
         file = code.co_filename.replace("\\", "/")
-        if code.co_name == "run" and file.endswith("trio/_core/_run.py"):
+        if _runs_trio(frame):
             return _of_trio(variables_of(frame).get("runner"), waits=waits)
         if code.co_name == "mainLoop" and file.endswith("twisted/internet/base.py"):
             return _of_twisted(variables_of(frame).get("self"), waits=waits)
         waits = code.co_name in _POLLS
     return None
+
+
+def trio_coroutines(frames: Iterable[FrameType]) -> list[Any]:
+    """The coroutines of the tasks of trio's loop that a thread with these frames runs."""
+    for frame in frames:
+        if _runs_trio(frame):
+            tasks = getattr(variables_of(frame).get("runner"), "tasks", ())
+            return [one for task in tuple(tasks) if (one := getattr(task, "coro", None)) is not None]
+    return []
+
+
+def runs_gevent(frame: FrameType) -> bool:
+    """Whether this is a frame of gevent's loop."""
+    return frame.f_code.co_filename.replace("\\", "/").endswith("gevent/hub.py")
+
+
+def has_suspended_greenlet(frame: FrameType) -> bool:
+    """Whether a variable of this frame is a greenlet that may go on."""
+    kind: Any = getattr(sys.modules.get("greenlet"), "greenlet", None)
+    if kind is None:
+        return False
+    return any(issubclass(type(one), kind) and one.gr_frame is not None for one in variables_of(frame).values())
+
+
+def _runs_trio(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "run" and frame.f_code.co_filename.replace("\\", "/").endswith("trio/_core/_run.py")
 
 
 def _of_trio(runner: Any, *, waits: bool) -> ForeignLoop:

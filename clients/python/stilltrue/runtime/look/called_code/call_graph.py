@@ -6,7 +6,7 @@ Rules:
    method is named by its name, if an object nearby has it. Nearby are the objects of the code that calls all others, and the
    globals that called code of the program's own names, with what it finds along the attributes that it names.
 2. A name passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`). If that name is
-   computed, all methods of the objects nearby count.
+   computed, all methods of the objects nearby count, and all functions of the program's own modules that the code names.
 3. Only application code is followed far.
 """
 
@@ -29,6 +29,7 @@ from stilltrue.runtime.look.called_code.methods import (
     SETTERS,
     classes_named_by,
     constructors_of,
+    functions_in_own_modules,
     functions_named_by,
     functions_of_modules,
     implicit_methods,
@@ -181,7 +182,7 @@ def _words_and_functions(
     if COMPUTED not in one.words:
         return (one.words | {SETTERS} if COMPUTED_SET in one.words else one.words), one.functions
     words = one.words.union(methods)
-    return words, functions_of_modules(words, names)
+    return words, (*functions_of_modules(words, names), *functions_in_own_modules(one.words, names))
 
 
 def _cached_names_of_code(code: CodeType, names: dict[str, Any]) -> _NamesOfCode:
@@ -255,7 +256,9 @@ def _functions_named(
     methods = (method for name in attributes for method in known.get(name, ()))
     unnamed = unnamed_on(code, (*used, *named), frozenset(attributes))
     placed = called_in_places(code, frozenset(variables))
-    for one in dict.fromkeys((*_with_closures(named), *methods, *unnamed, *placed)):
+    computes = is_own_code(code) and COMPUTED in looked_up(code)
+    computed = functions_in_own_modules(frozenset(variables), names) if computes else ()
+    for one in dict.fromkeys((*_with_closures(named), *methods, *unnamed, *placed, *computed)):
         key = one.__code__, id(one.__globals__), kinds
         every = _named_cache.get(key)
         if every is None:  # a cut in another thread may clear the cache

@@ -21,6 +21,7 @@ import functools
 import gc
 import logging
 import sys
+import threading
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -200,7 +201,7 @@ def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
 
 def functions_behind(root: Any) -> Iterator[FunctionType]:
     """The program's own functions behind an object, and the methods of the program's own objects there, nearest first."""
-    todo = deque([root])
+    todo = deque(_attributes(root, type(root)) if _is_thread_of_library(type(root)) else [root])
     for thing in _each_once(todo):
         kind = type(thing)
         if kind in FUNCTIONS:
@@ -218,17 +219,23 @@ def functions_behind(root: Any) -> Iterator[FunctionType]:
 
 
 def callables_behind(root: Any) -> Iterator[Any]:
-    """The functions, bound ones included, that an object of a library's class, or of a subclass, may call, nearest first.
+    """The functions and methods that an object of a library's class, or of a subclass, may call, nearest first.
+
+    These are bound to objects of the program's own classes only if these are subclasses of a library's (handlers), or given so.
 
     What a task runs is looked at as that task's: tasks written in Python would show it here, those written in C do not.
     """
     kind = type(root)
-    todo = deque([root] if _calls_what_it_is_given(kind) else _attributes(root, kind) if _inherits_calls(kind) else [])
+    opened = _inherits_calls(kind) or _is_thread_of_library(kind)
+    todo = deque(_attributes(root, kind) if opened else [root] if _calls_what_it_is_given(kind) else ())
     for thing in _each_once(todo):
         if type(thing) in FUNCTIONS:
             yield thing
-        elif not is_program_class(type(thing)) and not compat.is_task(thing):
-            todo.extend(_inside(thing))
+        elif not is_program_class(type(thing)):
+            todo.extend(() if compat.is_task(thing) else _inside(thing))
+        elif thing is not root and _inherits_calls(type(thing)):  # a handler
+            every = (one for some in methods_of((type(thing),)).values() for one in some)
+            yield from (MethodType(one, thing) for one in every if is_own_code(one.__code__))
 
 
 def _each_once(todo: deque[Any]) -> Iterator[Any]:
@@ -283,6 +290,11 @@ def _calls_what_it_is_given(kind: type) -> bool:
     if module.startswith(_CALLING_ALL_THE_SAME):
         return True
     return module.partition(".")[0] not in _CALLING_NOTHING | _SERVING and not is_program_class(kind)
+
+
+def _is_thread_of_library(kind: type) -> bool:
+    """Whether it is a library's own class of threads, whose frames are its methods."""
+    return issubclass(kind, threading.Thread) and _calls_what_it_is_given(kind)
 
 
 def _inherits_calls(kind: type) -> bool:

@@ -216,6 +216,12 @@ def functions_of_modules(words: frozenset[str], names: Mapping[str, Any]) -> tup
     return tuple(found)
 
 
+def functions_in_own_modules(words: frozenset[str], names: Mapping[str, Any]) -> Iterator[FunctionType]:
+    """All functions of the program's own in the modules that some words name: one may be called by a computed name."""
+    for space in _module_namespaces(words, names):
+        yield from (each for one in list(space.values()) for each in functions_of(one) if is_own_code(each.__code__))
+
+
 def _fallback_of(space: dict[str, Any]) -> tuple[FunctionType, ...]:
     """The function that runs when a name is missing in a module of the program's own, unless it imports submodules."""
     found = tuple(one for one in functions_of(space.get("__getattr__")) if is_own_code(one.__code__))

@@ -8,19 +8,22 @@ Rules:
    suspended in between (the generator of a context manager).
 3. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
    does not delete or expire keys that others hold; application code that does names the command.
-4. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`).
+4. Code that has a pipe or queue of multiprocessing and calls values may run any code: functions come through a pipe by name.
+5. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`).
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import IS_TRANSLATED, instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library, is_own_code
@@ -30,13 +33,14 @@ from stilltrue.runtime.look.called_code.call_graph import (
     names_in,
     reachable_code,
 )
-from stilltrue.runtime.look.called_code.indirect_calls import functions_kept, used_by
+from stilltrue.runtime.look.called_code.indirect_calls import attributes_named, functions_kept, used_by
 from stilltrue.runtime.look.called_code.methods import imported, partialmethod_arguments
 from stilltrue.runtime.look.called_code.nearby import classes_named, classes_near, is_own_class
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.code.lookups import (
     COMPUTED,
     LOOKUPS,
+    calls_values,
     looked_up,
     may_run_any_code,
     may_see_any_object,
@@ -51,6 +55,9 @@ from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
 _REDIS = re.compile(r"[/\\](?:site|dist)-packages[/\\]redis[/\\]")
+_MULTIPROCESSING = "multiprocessing"
+_RECEIVING = frozenset({"recv", "get", "get_nowait"})
+_OF_PIPES = ("multiprocessing.connection", "multiprocessing.queues")
 _YIELDS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _HANDING_ON = frozenset({"PUSH_NULL", "STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL"})
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -102,8 +109,10 @@ def reachable_names(
     objects = (*near, *named_values(every, names))
     kinds = classes_near(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if is_own_class(kind))
     unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
+    has_pipe = _has_pipe((*objects, *(each for thing in objects for each in attributes_named(thing, every))))
     for one, others, depth in every_reachable_code(code, names, kinds, ahead, unnamed, kept):
         own = _cached_code_names(one, others) if depth else _code_names(every, one, others)
+        any_code = any_code or (has_pipe and _may_call_what_comes(one, own.names))
         any_code, any_object, any_name = (any_code or own.any_code, any_object or own.any_object, any_name or own.any_name)
         if own.computed:
             words.update(texts_near(one, (*objects, *partialmethod_arguments(kinds))))
@@ -113,6 +122,17 @@ def reachable_names(
     found = ReachableNames(frozenset(words), tuple(named.values()), any_code, any_object, any_name)
     _reached[key] = walks + 1, found
     return found
+
+
+def _has_pipe(things: Iterable[Any]) -> bool:
+    """Whether there is a pipe or queue of multiprocessing among some objects (rule 4)."""
+    return _MULTIPROCESSING in sys.modules and any(compat.module_of(type(one)).startswith(_OF_PIPES) for one in things)
+
+
+def _may_call_what_comes(code: CodeType, names: frozenset[str]) -> bool:
+    """Whether code with these names ahead, which has a pipe, may call what comes through it; a module only by receiving it."""
+    receives = code.co_name != "<module>" or not _RECEIVING.isdisjoint(names)
+    return receives and is_own_code(code) and calls_values(code)
 
 
 def codes_reached(code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> list[CodeType]:

@@ -5,14 +5,16 @@ Rules:
 1. A literal text (``getattr(lock, "release")``, ``setattr(pool, "size", 2)``) counts like ``lock.release``, ``pool.size``.
 2. A computed text may be any text nearby, and may name any method of the objects nearby; for ``setattr``, any property. So may
    any text by which an item of ``vars(thing)`` or ``thing.__dict__`` is looked up.
-3. ``eval``, ``exec`` and an interactive console run unknown code. So does code that imports a module by name, iterates over
-   all subclasses, or calls ``sys.audit`` hooks.
+3. ``eval``, ``exec`` and an interactive console run unknown code. So does code that imports a module or an object by name,
+   takes a module from ``sys.modules``, reloads one, iterates over all subclasses, or calls ``sys.audit`` hooks; and code that
+   unpickles and calls what it may have got so.
 4. ``globals()``, ``sys.modules``, ``gc.get_objects()`` and other frames give access to objects the code was not given.
 """
 
 from __future__ import annotations
 
 import dis
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
@@ -20,7 +22,7 @@ from operator import attrgetter, methodcaller
 from types import CodeType
 from typing import Any
 
-from stilltrue.runtime.bytecode.instructions import instructions
+from stilltrue.runtime.bytecode.instructions import IS_TRANSLATED, instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
@@ -36,12 +38,18 @@ _TABLES = frozenset({"vars", "__dict__"})
 LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS | _TABLES
 _RUNNING_ANY_CODE = frozenset(
     {"eval", "exec", "import_module", "__import__", "__subclasses__", "run_module", "run_path", "exec_module", "load_module"}
-) | frozenset({"InteractiveConsole", "InteractiveInterpreter", "runcode", "runctx", "runsource"})
+) | frozenset(
+    {"InteractiveConsole", "InteractiveInterpreter", "runcode", "runctx", "runsource"}
+    | {"reload", "resolve_name", "import_string", "import_from_string"}
+)
 _SHOWING_ANY_OBJECT = frozenset(
     {"globals", "vars", "locals", "__dict__", "modules", "get_objects", "get_referrers"}
 ) | frozenset({"_getframe", "_current_frames", "currentframe", "f_locals", "f_globals", "f_back"})
-_AUDITS = frozenset({"sys", "audit"})
-"""``sys.audit()`` calls hooks that cannot be listed."""
+_OF_SYS = (frozenset({"sys", "audit"}), frozenset({"sys", "modules"}))
+"""``sys.audit()`` calls hooks that cannot be listed; ``sys.modules`` has all modules."""
+_PICKLES = frozenset({"pickle", "cloudpickle", "dill"})
+_UNPICKLING = frozenset({"load", "loads", "Unpickler"})
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _TEXTS_WALK_MAX = 500
 
 
@@ -107,7 +115,27 @@ def name_called(thing: Any) -> tuple[str, ...]:
 
 def may_run_any_code(code: CodeType, names: frozenset[str]) -> bool:
     """Rule 3: whether a code with these names ahead may run any code. Libraries may, for their own purposes."""
-    return (not _RUNNING_ANY_CODE.isdisjoint(names) or names >= _AUDITS) and is_own_code(code)
+    if not is_own_code(code):
+        return False
+    unpickles = not (_PICKLES.isdisjoint(names) or _UNPICKLING.isdisjoint(names))
+    return not _RUNNING_ANY_CODE.isdisjoint(names) or any(map(names.issuperset, _OF_SYS)) or (unpickles and calls_values(code))
+
+
+@cached_by_code
+def calls_values(code: CodeType) -> bool:
+    """Whether a code object calls what is in a local variable, or what an expression returns."""
+    every = [one for one in instructions(code) if one.opname not in ("CACHE", "NOP")]
+    if IS_TRANSLATED or any(one.opname == "PUSH_NULL" and _is_of_value(every, index) for index, one in enumerate(every)):
+        return True
+    return any(calls_values(one) for one in code.co_consts if isinstance(one, CodeType))
+
+
+def _is_of_value(every: Sequence[dis.Instruction], index: int) -> bool:
+    """Whether the call prepared at ``index`` is not of a global, or of an attribute of one (a function of a module)."""
+    if sys.version_info >= (3, 13):  # what is called comes before
+        return every[index - 1].opname not in (*ATTRIBUTES, *_GLOBALS)
+    after = every[index + 1]
+    return after.opname not in _GLOBALS or "NULL" in every[index + 2].argrepr or every[index + 2].opname == "LOAD_METHOD"
 
 
 def may_see_any_object(code: CodeType, names: frozenset[str]) -> bool:

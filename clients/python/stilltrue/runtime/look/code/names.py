@@ -30,8 +30,9 @@ _MUTATORS = frozenset({"update", "clear", "pop", "popitem", "setdefault", "appen
 _ANY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__dict__", "vars", "globals"})
 _TESTS = frozenset({"wait", "is_set"})
 _IGNORED = frozenset({"CACHE", "NOP", "PRECALL"})
-_EXECUTOR_COUNTERS = frozenset({"_max_workers", "_work_queue"})
-"""Attributes of an executor that metrics read."""
+_SIZE_ATTRIBUTES = frozenset({"_max_workers", "total_tokens"})
+_COUNTERS = _SIZE_ATTRIBUTES | {"_work_queue"}
+"""Attributes of an executor, or of anyio's limiter, that metrics read."""
 _SIZES = frozenset({"qsize", "empty"})
 _CANCEL = "cancel"
 _CANCELLING = frozenset({_CANCEL})
@@ -131,15 +132,15 @@ def mentioned_in(code: CodeType) -> frozenset[str]:
 
 @cached_by_code
 def only_measured_names(code: CodeType) -> frozenset[str]:
-    """Executor attributes that a code object only measures: the number of threads, the length of the queue."""
-    measured = _EXECUTOR_COUNTERS.intersection(code.co_names)
+    """Attributes that a code object only measures: the number of threads or tokens, the length of the queue."""
+    measured = _COUNTERS.intersection(code.co_names)
     if not measured:
         return measured
     every = [one for one in instructions(code) if one.opname not in _IGNORED]
     return measured.difference(
         one.argval
         for one, after in itertools.zip_longest(every, every[1:])
-        if one.argval in _EXECUTOR_COUNTERS and not (one.opname in ATTRIBUTES and _is_size(one.argval, after))
+        if one.argval in _COUNTERS and not (one.opname in ATTRIBUTES and _is_size(one.argval, after))
     )
 
 
@@ -178,7 +179,7 @@ def _makes_timer(every: Sequence[dis.Instruction], at: int) -> bool:
 
 def _is_size(name: str, after: Any) -> bool:
     """Whether the name reads a size, judging by the following instruction."""
-    return name == "_max_workers" or (after is not None and after.opname in ATTRIBUTES and after.argval in _SIZES)
+    return name in _SIZE_ATTRIBUTES or (after is not None and after.opname in ATTRIBUTES and after.argval in _SIZES)
 
 
 @cached_by_code

@@ -40,20 +40,21 @@ from stilltrue.runtime.look.code.conditions import Condition
 from stilltrue.runtime.look.code.instructions_ahead import names_at
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
-from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, returns, stretches
+from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, returns, stretches
 from stilltrue.runtime.look.progress.wakers_reach import WakersReach
 from stilltrue.runtime.look.ways_out.kinds.failure_hooks import Hook, hooks_of_failure
 from stilltrue.runtime.look.ways_out.kinds.loop_stoppers import callback_may_stop, may_stop
 from stilltrue.runtime.look.ways_out.kinds.wakers import (
     Callback,
-    alarm_callbacks,
     call_callbacks,
     callback_may_set,
     callback_may_wake,
     callbacks_of_library,
     callbacks_of_starting_thread,
+    connectivity_callbacks,
     may_set,
     may_wake,
+    signal_callbacks,
     socket_callbacks,
     waking_names,
     waking_names_far_away,
@@ -63,7 +64,8 @@ from stilltrue.runtime.transport.blocked_servers import caller_at
 
 _STOPPING = frozenset({"stop"})
 _CANCELLING = frozenset({"cancel", "throw", "cancel_scope", "all_tasks"})
-_FROM_OUTSIDE = frozenset({"pause", "sigwait", "sigwaitinfo", "input", "stdin"})
+_PAUSE = "pause"
+_FROM_OUTSIDE = frozenset({_PAUSE, "sigwait", "sigwaitinfo", "input", "stdin"})
 
 
 class ProgressAnalysis:
@@ -371,7 +373,9 @@ class ProgressAnalysis:
             if place.ident != threading.get_ident():
                 progress = functools.partial(self.of_thread, place.ident)
                 yield from ((progress, one) for one in stretches(place.frames))
-        for loop in self._places.loop_threads.values():
+                of_trio = map(own_frames_of, compat.trio_coroutines(place.frames))
+                yield from ((_at_once, one) for frames in of_trio for one in stretches(frames))
+        for loop in self._places.loops():
             for task in compat.tasks_of(loop) or ():
                 progress = functools.partial(self.of_task, task)
                 yield from ((progress, one) for one in stretches(frames_of_task(task)))
@@ -388,7 +392,7 @@ class ProgressAnalysis:
         return iter(self._library_callbacks)
 
     def _all_callbacks(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
-        """Callbacks of timers, sockets, calls, tasks, executor items, failure hooks and the alarm, with their progress."""
+        """Callbacks of timers, sockets, calls, channels, tasks, executor items, failures and signals, with their progress."""
         threads = compat.threads()
         for place in self._places.threads.values():
             thread = threads.get(place.ident)
@@ -400,7 +404,7 @@ class ProgressAnalysis:
             item = compat.running_item(list(place.frames))
             progress = functools.partial(self.of_thread, place.ident)
             yield from ((progress, (one, ())) for one in compat.item_callbacks(item))
-        for loop in self._places.loop_threads.values():
+        for loop in self._places.loops():
             called = map(compat.callback_of, compat.handles_of(loop) or ())
             progress = functools.partial(self.of_loop, loop)
             yield from ((progress, one) for one in called if not compat.is_asyncio_internal(one[0]))
@@ -410,8 +414,10 @@ class ProgressAnalysis:
                 yield from ((progress, (one, ())) for one, _ in compat.callbacks_after(task))
         for hook in hooks_of_failure(self._places):
             yield functools.partial(self.of_failure, hook), (hook.callback, ())
-        at_once = (*alarm_callbacks(), *call_callbacks(self._open_calls, self._places.threads.values()))
+        every = self._places.threads.values()
+        at_once = (*call_callbacks(self._open_calls, every), *connectivity_callbacks(every))
         yield from ((_at_once, one) for one in at_once)
+        yield from ((_at_once, one) for _, one, _ in signal_callbacks(self._places.loops()))
 
 
 def _at_once() -> Progress:
@@ -426,8 +432,9 @@ def _until_application(frames: Iterable[FrameType]) -> Iterator[FrameType]:
 
 
 def _waits_for_outside(frame: FrameType) -> bool:
-    """Whether the application waits for a signal or for standard input."""
-    return not _FROM_OUTSIDE.isdisjoint(names_at(frame.f_code, frame.f_lasti))
+    """Whether the application waits for a signal, of which none is to come, or for standard input."""
+    names = names_at(frame.f_code, frame.f_lasti)
+    return not _FROM_OUTSIDE.isdisjoint(names) and not (_PAUSE in names and any(signal_callbacks(())))
 
 
 def _acts_in_its_loop(server: Any) -> bool:

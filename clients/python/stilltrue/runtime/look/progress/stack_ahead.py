@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
+from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.conditions import Condition
 from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
@@ -73,4 +74,13 @@ def _main_loop(code: CodeType) -> Condition | None:
 
 def frames_of_task(task: Task) -> list[FrameType]:
     """The frames of a task, innermost first."""
-    return [frame for one in reversed(compat.await_chain(task.get_coro())) if (frame := frame_of(one)) is not None]
+    return _frames_of_coroutine(task.get_coro())
+
+
+def own_frames_of(coroutine: Any) -> list[FrameType]:
+    """The frames of the program's own code in a coroutine, innermost first."""
+    return [frame for frame in _frames_of_coroutine(coroutine) if is_own_code(frame.f_code)]
+
+
+def _frames_of_coroutine(coroutine: Any) -> list[FrameType]:
+    return [frame for one in reversed(compat.await_chain(coroutine)) if (frame := frame_of(one)) is not None]

@@ -26,6 +26,7 @@ from stilltrue.runtime.look.code.names import (
     still_named_outside_call,
 )
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
+from stilltrue.runtime.look.ways_out.reach import named_by
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
 from stilltrue.runtime.waits.orphaned_locks.balance import holds_nothing
@@ -33,6 +34,8 @@ from stilltrue.runtime.waits.orphaned_locks.balance import holds_nothing
 _FINALIZING = frozenset({"finalize"})
 _RUNNING = frozenset({"run", "run_until_complete"})
 _AT_EXIT = frozenset({"atexit"}) | _FINALIZING
+_CARRIED_MAX = 20
+"""Maximum number of functions that a callback carries."""
 _DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
 """Names of code that may end things without naming them."""
 
@@ -54,13 +57,27 @@ def frame_may_end(frame: FrameType, *, exits: bool = True) -> bool:
 
 
 def callback_may_end(callback: Any, arguments: Iterable[Any] = ()) -> bool:
-    """Whether a callback's code, or that of an application callback inside one of ours, mentions ending things."""
+    """Whether the code of a callback, of a function that it carries, or of a callback inside ours, mentions ending things."""
+    arguments = tuple(arguments)
+    return any(_may_end(one, arguments) for one in _with_carried(callback))
+
+
+def _may_end(callback: Any, arguments: tuple[Any, ...]) -> bool:
     code, names, owner = compat.code_behind(callback)
     if code is None:
         return False
     if is_ours(code):
-        return cancels(code.co_name) or any(callback_may_end(one) for one in compat.bound_to(callback) if callable(one))
+        return cancels(code.co_name) or any(_may_end(one, ()) for one in compat.bound_to(callback) if callable(one))
     return is_ending(code.co_name) or mentions_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
+
+
+def _with_carried(callback: Any) -> list[Any]:
+    """A callback and the functions that it carries, in its closure for example: a wrapper calls what it has wrapped."""
+    found = [callback]
+    for one in found:
+        carried = named_by(one) or () if type(one) in FUNCTIONS and len(found) < _CARRIED_MAX else ()
+        found += [each for each in carried if type(each) in FUNCTIONS and not any(each is known for known in found)]
+    return found
 
 
 def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
@@ -101,10 +118,15 @@ def own_reached_from(frame: FrameType, ahead: Ahead, within: frozenset[str]) -> 
 
 def own_reached_by(callback: Any, arguments: Iterable[Any] = ()) -> ReachableNames:
     """The names and globals in the program's own code that a callback of it may use."""
-    code, names, owner = compat.code_behind(callback)
-    if code is None or not is_own_code(code):
-        return ReachableNames()
-    return own_reachable_names(code, names, (owner, *compat.bound_to(callback), *arguments))
+    arguments = tuple(arguments)
+    every = ((one, *compat.code_behind(one)) for one in _with_carried(callback))
+    return _together(
+        [
+            own_reachable_names(code, names, (owner, *compat.bound_to(one), *arguments))
+            for one, code, names, owner in every
+            if code is not None and is_own_code(code)
+        ]
+    )
 
 
 def _together(every: list[ReachableNames]) -> ReachableNames:
@@ -123,6 +145,10 @@ def own_reached_by_all(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) 
 
 def names_by(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:
     """The names that a callback may use."""
+    return names_by_all(_with_carried(callback), arguments)(far)
+
+
+def _names_by(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:
     code, names, owner = compat.code_behind(callback)
     if code is None:
         return ReachableNames(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
@@ -133,9 +159,10 @@ def names_by(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNam
 
 def names_by_all(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], ReachableNames]:
     """The names that some callbacks may use together, computed on request."""
+    arguments = tuple(arguments)
 
     def names_reached(far: bool) -> ReachableNames:
-        every = [names_by(one, arguments, far) for one in callbacks]
+        every = [_names_by(each, arguments, far) for one in callbacks for each in _with_carried(one)]
         return ReachableNames(
             names=frozenset().union(*(one.names for one in every)),
             global_values=tuple(held for one in every for held in one.global_values),
@@ -150,9 +177,9 @@ def names_by_all(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Cal
 def callback_roots(*callbacks: Any) -> tuple[Any, ...]:
     """Callbacks and their arguments, plus the globals of those whose code mentions ending things."""
     roots = list(callbacks)
-    for one in callbacks:
+    for one in (each for callback in callbacks for each in _with_carried(callback)):
         code, names, owner = compat.code_behind(one) if callable(one) else (None, {}, None)
-        if code is not None and is_application(code) and callback_may_end(one):
+        if code is not None and is_application(code) and _may_end(one, ()):
             roots += (*_globals_in(code, names), *globals_ended(code, names, owner, compat.bound_to(one)))
     return tuple(roots)
 

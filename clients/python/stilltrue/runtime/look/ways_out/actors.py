@@ -31,6 +31,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     own_reached,
     own_reached_by_all,
 )
+from stilltrue.runtime.look.ways_out.kinds.wakers import frames_in_packages
 
 _CALLING_NOTHING = frozenset(
     {"asyncio", "concurrent", "multiprocessing", "queue", "runpy", "selectors", "socket", "ssl", "subprocess", "threading"}
@@ -114,13 +115,15 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
         name = str(place.ident) if thread is None else thread.name
         carried = () if thread is None else compat.thread_arguments(thread)
         undone_through = _without_running(carried, place)
+        in_packages = frames_in_packages(place.frames)
         for frame in place.frames:
             code = frame.f_code
             yield from _connectivity_callbacks(frame)
             if is_ours(code) or compat.is_grpc(code.co_filename) or compat.is_loop_code(code):
                 continue
-            if is_library(code):
+            if is_library(code) or any(one is frame for one in in_packages):
                 yield from _caller_in_library(frame, f"thread {name}", party=place.party, owner=place.ident)
+            if is_library(code):
                 continue
             whole_module = code.co_name == "<module>"
             ends = frame_may_end(frame, exits=not whole_module)
@@ -186,7 +189,7 @@ def _instead(roots: tuple[Any, ...], _: frozenset[str]) -> tuple[Any, ...]:
 
 
 def _caller_in_library(frame: FrameType, name: str, **of_actor: Any) -> Iterator[Actor]:
-    """A frame of the standard library that may call what it was given: the exit of a block, a log handler, a method."""
+    """A library's frame that may call what it was given: the exit of a block, a log handler, a scheduler's job, a method."""
     if frame.f_globals.get("__name__", "").partition(".")[0] in _CALLING_NOTHING:
         return
     held = tuple(one for variable, one in variables_of(frame).items() if variable != "func")  # a decorated function runs now

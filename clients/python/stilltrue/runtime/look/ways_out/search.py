@@ -17,7 +17,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.cut.client_interceptors import interceptor_tasks
-from stilltrue.runtime.introspection.origins import feeds_requests, is_application, position_of
+from stilltrue.runtime.introspection.origins import feeds_requests, is_application, is_own_code, position_of
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
@@ -32,7 +32,7 @@ from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.awaiters import all_awaiters
 from stilltrue.runtime.look.ways_out.effects import Effects, cancels
 from stilltrue.runtime.look.ways_out.findings import Found
-from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, alarm_closers, closers, closers_after_calls
+from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, closers, closers_after_calls, signal_closers
 from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, requests_to_come
 from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
@@ -123,9 +123,9 @@ class Search:
             self._find_closers(found.values())
         finally:
             clear_caches()  # application objects are not kept
-        signalled = signalling_child() if found else ""
+        unread = (signalling_child() or self._greenlets()) if found else ""
         for one in found.values():
-            one.doubt = one.doubt or signalled
+            one.doubt = one.doubt or unread
             self._check_signals_and_server(one)
             self._check_sessions(one)
             party = one.place.party
@@ -237,6 +237,14 @@ class Search:
     def _threads(self) -> list[Place]:
         return [place for place in self._places.threads.values() if place.ident != threading.get_ident()]
 
+    def _greenlets(self) -> str:
+        """Why greenlets may end any wait, as text; empty: no thread is known to switch to one."""
+        for place in self._threads():
+            for frame in place.frames:
+                if compat.runs_gevent(frame) or (is_own_code(frame.f_code) and compat.has_suspended_greenlet(frame)):
+                    return f"a thread switches to greenlets, whose code is not read: {position_of(frame)}"
+        return ""
+
     def _cannot_read(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, holder: PartyName | None) -> None:
         """Any callback of the loop may end a wait there, but not before ``holder``, which blocks the loop, continues."""
         for one in found:
@@ -260,7 +268,7 @@ class Search:
         for closer in (
             *closers(self._places, self._analysis, self._budget),
             *closers_after_calls(self._open_calls),
-            *alarm_closers(self._places.loop_threads.values()),
+            *signal_closers(self._places.loops()),
         ):
             if self._budget.spent:
                 break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +23,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     own_reached_by_all,
 )
 from stilltrue.runtime.look.ways_out.actors import Actor, of_callbacks
-from stilltrue.runtime.look.ways_out.kinds.wakers import protocol_methods
+from stilltrue.runtime.look.ways_out.kinds.wakers import protocol_methods, signal_callbacks
 from stilltrue.runtime.waits.resolvers.executors import items_behind
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
@@ -93,19 +92,9 @@ def _future_call(text: str, place: Place, callback: Any, *arguments: Any) -> Act
 
 
 def signals(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
-    """Signal handlers, the main thread's or a loop's, that will run when a set alarm fires or a child process ends."""
-    handlers = [compat.signal_handlers_of(loop) for loop in loops]
-    for number, when in _signals_to_come():
-        called = [(signal.getsignal(number), ()), *(compat.callback_of(one[number]) for one in handlers if number in one)]
-        for handler, arguments in called:
-            if callable(handler):
-                yield of_callbacks(f"{number.name}'s handler, {when}", [handler], arguments, owner=handler)
-
-
-def _signals_to_come() -> Iterator[tuple[signal.Signals, str]]:
-    for timer, seconds in compat.alarms().items():
-        yield compat.SIGNALS_OF_ALARMS[timer], f"called by a timer in {seconds:.1f} s"
-    yield signal.SIGCHLD, "called when a child process ends"
+    """The handlers of signals to come."""
+    for text, (handler, arguments), _ in signal_callbacks(loops):
+        yield of_callbacks(text, [handler], arguments, owner=handler)
 
 
 def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:

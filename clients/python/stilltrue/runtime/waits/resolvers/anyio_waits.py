@@ -4,6 +4,7 @@ Rules:
 
 1. A task that runs a function in a worker thread waits for that thread; before a thread has begun it, the task is not blocked.
 2. A task that waits for a token of a limiter waits for one of the tasks that have one, if all tokens are taken, each by a task.
+   Whoever raises the number of tokens ends the wait, too.
 3. A task that exits a task group waits for one of the group's tasks: if one fails, the others are cancelled.
 4. A lock knows the task that holds it, and only that task can release it.
 5. The endpoint that ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a separate task; the request's task
@@ -22,6 +23,7 @@ from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenW
 
 _BACKEND = "anyio/_backends/_asyncio.py"
 _OUTERMOST_MAX = 8
+_RAISING = frozenset({"total_tokens"})
 _CALLED = "BaseHTTPMiddleware.__call__.<locals>.call_next.<locals>.coro"
 
 
@@ -63,7 +65,15 @@ def _read_limiter(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
     if len(holders) < total or not all(isinstance(one, asyncio.Task) for one in holders):
         return None
     what = "a token of anyio's limiter, all of which are held by {}"
-    return SeenWait(on=stack.future, enders=holders, what=what, handles=(limiter,), once=True)
+    return SeenWait(
+        on=stack.future,
+        enders=holders,
+        what=what,
+        handles=(limiter,),
+        ended_through=(limiter,),
+        ending_names=_RAISING,
+        once=True,
+    )
 
 
 def _read_group(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:

@@ -43,7 +43,7 @@ from stilltrue.runtime.look.code.instructions_ahead import CLOSING, Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up, name_called, texts_near
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
-from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, stretches
+from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, stretches
 from stilltrue.runtime.look.ways_out.kinds.closing_jobs import ClosingJobs
 from stilltrue.runtime.look.ways_out.kinds.exits import (
     callback_ends_loop,
@@ -60,7 +60,12 @@ from stilltrue.runtime.look.ways_out.kinds.finalization import (
     removes_closing_items,
     removes_references,
 )
-from stilltrue.runtime.look.ways_out.kinds.wakers import frame_roots
+from stilltrue.runtime.look.ways_out.kinds.wakers import (
+    callbacks_of_library,
+    frame_roots,
+    frames_in_packages,
+    signal_callbacks,
+)
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import (
     block_generators,
     closed_at_exit,
@@ -100,7 +105,7 @@ def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Itera
         if place.ident != threading.get_ident():
             yield from _thread_closers(place, analysis, places, jobs)
             yield from _item_callback_closers(place, analysis)
-    for loop in places.loop_threads.values():
+    for loop in places.loops():
         for handle in compat.handles_of(loop) or ():
             callback, arguments = compat.callback_of(handle)
             if not compat.is_asyncio(callback):
@@ -123,6 +128,7 @@ def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places, jo
     loop = places.loop_threads.get(place.ident)
     progress = functools.partial(analysis.of_thread, place.ident)
     yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loop, jobs)
+    yield from _library_closers(place, name, analysis, jobs)
     if isinstance(thread, threading.Timer):
         carried = compat.thread_arguments(thread)
         for one in carried:
@@ -137,6 +143,17 @@ def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places, jo
     if main is not None:
         text = f"the end of asyncio.run()'s main task: {_position_of(main)}"
         yield Closer(text=text, owner=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
+
+
+def _library_closers(place: Place, name: str, analysis: ProgressAnalysis, jobs: ClosingJobs) -> Iterator[Closer]:
+    """Closers among what a library will run in a thread: its callbacks, the tasks of trio."""
+    progress = functools.partial(analysis.of_thread, place.ident)
+    for callback, arguments in callbacks_of_library(frames_in_packages(place.frames)):
+        for closer in _callback_closers(callback, arguments, f"called by a library in thread {name}"):
+            yield replace(closer, progress=progress, owner=place.ident)
+    for coroutine in compat.trio_coroutines(place.frames):
+        who = f"a task of trio in thread {name}"
+        yield from _frame_closers(own_frames_of(coroutine), who, coroutine, analysis, lambda: BY_ITSELF, None, jobs)
 
 
 def _task_closers(task: Task, analysis: ProgressAnalysis, jobs: ClosingJobs) -> Iterator[Closer]:
@@ -316,19 +333,13 @@ def closers_after_calls(open_calls: Iterable[Any]) -> Iterator[Closer]:
             yield from _callback_closers(callback, (), "called at the end of another call")
 
 
-def alarm_closers(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Closer]:
-    """Alarms that end the process, or whose handlers (the main thread's or a loop's) are closers."""
+def signal_closers(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Closer]:
+    """Alarms that end the process, and the closers among the handlers of signals to come."""
     left = faulthandler_exit.seconds_to_exit()
     if left is not None:
         yield Closer(text=f"faulthandler, which ends the process in {left:.1f} s", process=True)
-    handlers = [(loop, compat.signal_handlers_of(loop)) for loop in loops]
-    for timer in compat.alarms():
-        number = compat.SIGNALS_OF_ALARMS[timer]
-        handler = signal.getsignal(number)
-        if callable(handler):
-            yield from _callback_closers(handler, (), f"{number.name}'s handler")
-        elif handler is signal.SIG_DFL:
+    for number in map(compat.SIGNALS_OF_ALARMS.__getitem__, compat.alarms()):
+        if signal.getsignal(number) is signal.SIG_DFL:
             yield Closer(text=f"{number.name}, which ends the process", process=True)
-        for loop, known in handlers:
-            if number in known:
-                yield from _callback_closers(*compat.callback_of(known[number]), f"{number.name}'s handler", loop)
+    for text, (handler, arguments), loop in signal_callbacks(loops):
+        yield from _callback_closers(handler, arguments, text, loop)

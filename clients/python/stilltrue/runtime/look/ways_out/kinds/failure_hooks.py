@@ -43,7 +43,7 @@ def hooks_of_failure(places: Places) -> Iterator[Hook]:
     passed_on = "excepthook" in _names_of(threading.excepthook)
     yield from _of_threads(threading.excepthook, others)
     yield from _of_threads(sys.excepthook, [place for place in places.threads.values() if place.ident == main or passed_on])
-    for loop in places.loop_threads.values():
+    for loop in places.loops():
         handler = compat.exception_handler_of(loop)
         if is_application_callback(handler):
             yield from _of_loop(handler, loop)

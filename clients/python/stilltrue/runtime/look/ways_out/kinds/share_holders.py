@@ -69,7 +69,7 @@ class ShareHolders:
 
 def _of_tasks(places: Places) -> Iterator[Actor]:
     """The contexts of tasks and the done callbacks of the futures they await."""
-    for loop in places.loops(()):
+    for loop in places.loops():
         for task in compat.tasks_of(loop) or ():
             context = compat.context_of(task)
             if context is not None:
@@ -89,7 +89,7 @@ def _of_frames(places: Places) -> Iterator[Actor]:
             roots = tuple(held for frame in holding_frames(place.frames) for held in _of_frame(frame))
             text = f"thread {place.ident}, which holds it: {(place.stack() or ('',))[0]}"
             yield Actor(text=text, roots=roots, party=place.party, owner=place.ident)
-    for loop in places.loops(()):
+    for loop in places.loops():
         for task in compat.tasks_of(loop) or ():
             place = places.of_task(task, places.party_of(task))
             roots = tuple(held for frame in holding_frames(place.frames) for held in _of_frame(frame))

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator
+from itertools import takewhile
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -117,6 +118,16 @@ def callback_may_wake(callback: Any, waking: frozenset[str]) -> bool:
     return _function_may_wake(callback, waking) or not waking.isdisjoint(own_reached_by(callback).names)
 
 
+def frames_in_packages(frames: Iterable[FrameType]) -> list[FrameType]:
+    """The innermost frames of a thread that runs code of an installed package: up to one of the program's own, or of a loop."""
+    return list(takewhile(_is_of_package, frames))
+
+
+def _is_of_package(frame: FrameType) -> bool:
+    code = frame.f_code
+    return not (is_own_code(code) or is_http_library(code) or compat.is_loop_code(code))
+
+
 def callbacks_of_library(frames: Iterable[FrameType]) -> Iterator[Callback]:
     """The functions that the library code of some frames was given to call: a scheduler's jobs, a watcher's handlers.
 
@@ -197,12 +208,26 @@ def frame_roots(frame: FrameType, names: dict[str, Any]) -> tuple[Any, ...]:
     return (*names.values(), *named_values(frame.f_code.co_names, frame.f_globals))
 
 
-def alarm_callbacks() -> Iterator[Callback]:
-    """The SIGALRM handler, if an alarm is set."""
-    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
-    handler = signal.getsignal(signal.SIGALRM) if seconds else None
-    if callable(handler):
-        yield handler, ()
+def signal_callbacks(
+    loops: Iterable[asyncio.AbstractEventLoop],
+) -> Iterator[tuple[str, Callback, asyncio.AbstractEventLoop | None]]:
+    """The handlers of signals to come, the main thread's or a loop's: of alarms that are set, and of the end of a child.
+
+    Each with a text for people, and the loop.
+    """
+    by_loops = [(compat.signal_handlers_of(loop), loop) for loop in loops]
+    for number, when in _signals_to_come():
+        called: list[tuple[Callback, Any]] = [((signal.getsignal(number), ()), None)]
+        called += [(compat.callback_of(handlers[number]), loop) for handlers, loop in by_loops if number in handlers]
+        for callback, loop in called:
+            if callable(callback[0]) and not compat.is_asyncio_internal(callback[0]):
+                yield f"{number.name}'s handler, {when}", callback, loop
+
+
+def _signals_to_come() -> Iterator[tuple[signal.Signals, str]]:
+    for timer, seconds in compat.alarms().items():
+        yield compat.SIGNALS_OF_ALARMS[timer], f"called by a timer in {seconds:.1f} s"
+    yield signal.SIGCHLD, "called when a child process ends"
 
 
 def callbacks_of_starting_thread(started: threading.Thread) -> Iterator[Callback]:
@@ -221,6 +246,11 @@ def call_callbacks(open_calls: Iterable[Any], places: Iterable[Place]) -> Iterat
     for place in places:
         if place.context is not None:
             yield from ((one, ()) for one in compat.end_callbacks(place.context) or ())
+
+
+def connectivity_callbacks(places: Iterable[Place]) -> Iterator[Callback]:
+    """The callbacks for changes of the channels' connectivity."""
+    yield from ((one, ()) for place in places for frame in place.frames for one in compat.connectivity_callbacks(frame))
 
 
 _PROTOCOL_METHODS = (

@@ -1,0 +1,100 @@
+"""Releases by code that is not named: it comes by its name through a pipe or a file, or from a module that is chosen late."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import operator
+import pickle
+import pkgutil
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from tests.client.waits.conftest import Front
+from tests.client.waits.releasers import commands
+from tests.client.waits.releasers.releasing import FAR_SECONDS, Beside, Besides, is_way_out
+
+BESIDES = Besides()
+
+
+@BESIDES.gives_back
+def by_a_function_of_a_module_with_a_computed_name(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        getattr(commands, f"do_{sys.argv[0]}")()
+
+
+@BESIDES.gives_back
+def by_the_attribute_of_a_module_that_is_read(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        operator.attrgetter(sys.argv[0])(commands)()
+
+
+@BESIDES.gives_back
+def by_a_module_among_all(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        sys.modules[sys.argv[0]].run()
+
+
+@BESIDES.gives_back
+def by_loading_a_module_again(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        importlib.reload(sys)
+
+
+@BESIDES.gives_back
+def by_an_object_named_by_text(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        pkgutil.resolve_name(sys.argv[0])()
+
+
+@BESIDES.gives_back
+def by_what_comes_through_a_pipe(_: Any, go: threading.Event) -> None:
+    jobs, _other = multiprocessing.Pipe()
+    if not go.wait(FAR_SECONDS):
+        job, arguments = jobs.recv()
+        job(*arguments)
+
+
+@BESIDES.gives_back
+def by_what_it_unpickles(_: Any, go: threading.Event) -> None:
+    data = b""
+    if not go.wait(FAR_SECONDS):
+        job = pickle.loads(data)
+        job()
+
+
+@BESIDES.does_not
+def with_data_from_a_pipe(_: Any, go: threading.Event) -> None:
+    data, _other = multiprocessing.Pipe()
+    found: list[Any] = []
+    if not go.wait(FAR_SECONDS):
+        found.append(data.recv())
+
+
+@BESIDES.does_not
+def with_data_that_it_unpickles(_: Any, go: threading.Event) -> None:
+    found: list[Any] = []
+    if not go.wait(FAR_SECONDS):
+        found.append(pickle.loads(b""))
+
+
+@BESIDES.does_not
+def by_a_function_of_a_module_that_it_names(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        commands.do_nothing()
+
+
+HARMLESS = BESIDES.harmless if sys.version_info >= (3, 11) else []
+"""On Python 3.10 the agent does not read what a function calls."""
+
+
+@pytest.mark.parametrize("beside", [*BESIDES.releasing, *HARMLESS], ids=lambda one: one.__name__)
+def test_code_that_may_run_any_code_may_release_the_lock(front: Front, beside: Beside) -> None:
+    lock = threading.Lock()
+    commands.LOCKS.append(lock)
+    found = is_way_out(front, beside, lock)
+    commands.LOCKS.clear()
+    assert found is (beside in BESIDES.releasing)
