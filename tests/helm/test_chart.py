@@ -177,6 +177,7 @@ def test_the_injector_is_spread_and_drainable_and_has_no_egress(rendered: Render
             "tls.enabled=true,certificate.selfSigned=true",
             "-- stilltrue ask deadlock --detector watch-stilltrue.shop.svc.cluster.local:7600 --tls-ca-file /tls/ca.crt\n",
         ),
+        ("tls.enabled=true,tls.existingSecret=a,tls.rolesSecret=b", "Questions need the role operator"),
         ("detector.enabled=false,sidecar.detector=elsewhere:7600", "Agents dial   elsewhere:7600"),
     ],
 )
