@@ -68,7 +68,7 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
         await asyncio.gather(a.kill(), b.kill())
         silent = await run("ask", "deadlock")
         assert silent.code == 3
-        assert silent.out.endswith("'stilltrue doctor' explains members that stay missing\n")
+        assert silent.out.endswith("'stilltrue doctor' says what to do about members that stay missing\n")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from stilltrue.model import Holds
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
-HOW_TO_FIX = "ask again, for an agent may just have been busy; 'stilltrue doctor' explains members that stay missing"
+HOW_TO_FIX = "ask again: an agent may just have been busy; 'stilltrue doctor' says what to do about members that stay missing"
 
 
 @click.command(short_help="Take a snapshot now and print the verdict.")
