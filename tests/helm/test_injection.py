@@ -20,7 +20,9 @@ from typing import Any
 
 import pytest
 
+from detector.commands.processes.webhook import Webhook
 from detector.ops.address import Address, parse_address
+from detector.ops.logs import LineFormatter, Log
 from detector.sidecar.injection import answer
 from detector.sidecar.routing import BY_AUTHORITY, Upstreams, upstream_of
 
@@ -391,6 +393,20 @@ def test_the_webhook_answers_over_https_with_the_newest_certificate(address: str
     assert json.loads(body)["response"]["patchType"] == "JSONPatch"
     new_certificate(files)
     assert ask(address, files, "/healthz") == (200, b"ok\n")
+
+
+def test_the_log_says_of_which_pod_why_it_starts_without_a_sidecar(caplog: pytest.LogCaptureFixture) -> None:
+    """The one who creates a Deployment never sees the API server's warnings about its pods."""
+    hook = Webhook(SIDECAR, Log("stilltrue-test-webhook"))
+    caplog.set_level("INFO", "stilltrue-test-webhook")
+    for asked in (ASKED, asking(inbound_prot="1")):
+        hook._review(json.dumps({"request": {"uid": "u-3", "namespace": "shop", "object": pod(asked)}}).encode())
+    told = [json.loads(LineFormatter(as_json=True).format(record)) for record in caplog.records]
+    assert [(each["level"], each["namespace"], each["pod"], each["injected"]) for each in told] == [
+        ("info", "shop", "orders-", True),
+        ("warning", "shop", "orders-", False),
+    ]
+    assert "unknown annotation stilltrue.dev/inbound-prot" in told[1]["warning"]
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,11 @@ class Webhook:
             text = "not a valid AdmissionReview (admission.k8s.io/v1) of a pod\n"
             return Answer(status=HTTPStatus.BAD_REQUEST, body=text)
         response = answered["response"]
-        self._log.info(
-            "pod reviewed", namespace=review["request"].get("namespace"), injected="patch" in response,
-            warning=" ".join(response.get("warnings", [])) or None,
+        metadata = (review["request"].get("object") or {}).get("metadata") or {}
+        warning = " ".join(response.get("warnings", [])) or None
+        (self._log.warning if warning else self._log.info)(
+            "pod reviewed", namespace=review["request"].get("namespace"),
+            pod=metadata.get("name") or metadata.get("generateName"), injected="patch" in response, warning=warning,
         )  # fmt: skip
         return Answer(body=json.dumps(answered), content_type="application/json")
 
