@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from detector.probe.reading import Numbers, Reading
-from stilltrue.model import PartyName
+from stilltrue.model import LOCK, PartyName
 from stilltrue.protocol.report import Hold, LocalWait, ResourceTarget
 from stilltrue.runtime.waits.databases.redis_names import lock_resource, text_of, token_resource
 
@@ -52,7 +52,7 @@ class Keys:
         waits: list[LocalWait] = []
         holds: dict[Hold, None] = {}
         for key in sorted(keys, key=lambda one: one.name):
-            party = PartyName(f"{self._process}/lock-{text_of(key.name)}")
+            party = PartyName(f"{self._process}/{LOCK}{text_of(key.name)}")
             number, since = self._numbers.of((key.name, key.token), now)
             waits.append(
                 LocalWait(

@@ -107,3 +107,13 @@ def test_costs_by_age_are_the_same_together_and_alone() -> None:
     assert dict(zip(snapshot.waits.names, np.isinf(at_once).tolist(), strict=True)) == {
         "a/1": False, "a/1~3.1": True, "b/1": False, "c/1": False, "x~3.1": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("never", [(), ("x",)])
+def test_a_lock_that_a_probe_reports_is_no_victim(never: tuple[str, ...]) -> None:
+    """There is nothing to abort behind it, and deleting its key would let two in; though its wait is the youngest."""
+    rows = [
+        {"waiter": "cache/lock-lock:stock", "among": ["a/Go#1"], "since": "2026-11-21T08:00:00Z"},
+        {"waiter": "a/Go#1", "among": ["cache/lock-lock:stock"], "since": "2026-11-21T07:00:00Z"},
+    ]
+    assert Deadlock(never=never).evaluate(read_document({"waits": rows})).victims == ("a/Go#1",)

@@ -193,6 +193,8 @@ def party(process: ProcessName, name: str) -> PartyName:
 
 ENDED = "ended:"
 """Prefix of the name of a party that stands for an ended holder, which has left a share behind; it waits for itself."""
+LOCK = "lock-"
+"""Prefix of the name of a party that stands for a lock of which a probe reports the holder."""
 
 
 def has_ended(party: PartyName) -> bool:

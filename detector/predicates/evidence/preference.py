@@ -16,7 +16,7 @@ from detector.core.registry import described
 from detector.core.snapshot import Snapshot
 from detector.core.waits.resolution import owner_of
 from detector.graph.columns import Floats, Ints
-from stilltrue.model import PartyName, ProcessState, process_of
+from stilltrue.model import ENDED, LOCK, PartyName, ProcessState, process_of
 
 GROUP = "stilltrue.preferences"
 UNKNOWN = ProcessState()
@@ -102,7 +102,8 @@ class _ThirdParty:
 class Costs:
     """The cost of aborting each party of one snapshot; infinity for parties that match a pattern in ``never``.
 
-    A pattern is the name of a party or process, in which ``*`` matches anything. An auxiliary party cannot be aborted.
+    A pattern is the name of a party or process, in which ``*`` matches anything. Auxiliary parties, ended holders and the locks
+    that a probe reports cannot be aborted.
     """
 
     snapshot: Snapshot
@@ -117,20 +118,23 @@ class Costs:
         since, names = since[parties], waits.named(parties)
         if self.preference is youngest and not self.never:  # fast path: a Python call per party would dominate large verdicts
             costs: Floats = np.where(np.isinf(since), 0.0, -since)
-            costs[[at for at, name in enumerate(names) if self._is_auxiliary(name)]] = np.inf
+            costs[[at for at, name in enumerate(names) if self._is_nobody(name)]] = np.inf
             return costs
         begun = (None if math.isinf(moment) else moment for moment in since.tolist())
         return np.fromiter(map(self._cost, names, begun), np.float64, len(parties))
 
     def _cost(self, party: PartyName, since: float | None) -> float:
         process = process_of(party)
-        if self._is_auxiliary(party):
+        if self._is_nobody(party):
             return math.inf
         if any(fnmatchcase(party, pattern) or fnmatchcase(process, pattern) for pattern in self.never):
             return math.inf
         return self.preference(party, since, self.snapshot.processes.get(process, UNKNOWN))
 
-    def _is_auxiliary(self, party: PartyName) -> bool:
+    def _is_nobody(self, party: PartyName) -> bool:
+        """Whether there is nothing to abort behind this name."""
+        if any(f"/{kind}" in party for kind in (ENDED, LOCK)):
+            return True
         if "~" not in party or (owner := owner_of(party)) is None:
             return False
         names = self.snapshot.waits.names
