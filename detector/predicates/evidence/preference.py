@@ -133,7 +133,7 @@ class Costs:
 
     def _is_nobody(self, party: PartyName) -> bool:
         """Whether there is nothing to abort behind this name."""
-        if any(f"/{kind}" in party for kind in (ENDED, LOCK)):
+        if party.partition("/")[2].startswith((ENDED, LOCK)):
             return True
         if "~" not in party or (owner := owner_of(party)) is None:
             return False
