@@ -31,6 +31,16 @@ def frames_where(found: Callable[[Any], bool]) -> list[Any]:
     return [frame for frames in frames_of_threads().values() for frame in frames if found(frame)]
 
 
+@pytest.mark.parametrize("name", ["cancel", "set_result", "set_exception"])
+async def test_what_a_compiled_method_is_bound_to_can_be_read(name: str) -> None:
+    """From Python 3.12 on, such a method of a future has a type of its own."""
+    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    method = getattr(future, name)
+    assert compat.bound_to(method) == (future,)
+    assert compat.name_of(method).endswith(f"Future.{name}")
+    assert compat.is_from_application(method)
+
+
 def test_the_callbacks_of_calls_of_threads_can_be_read(alone: Callable[..., Agent], stuck: Stuck) -> None:
     contexts: list[Any] = []
     asked = threading.Event()

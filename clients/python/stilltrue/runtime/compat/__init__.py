@@ -5,6 +5,7 @@ doubt.
 """
 
 from stilltrue.runtime.compat.callables import (
+    COMPILED_FUNCTIONS,
     Task,
     Where,
     bound_to,
@@ -201,6 +202,7 @@ __all__ = [
     "awaited_at",
     "belongs_to_task",
     "blocking_call_of",
+    "COMPILED_FUNCTIONS",
     "bound_to",
     "call_before_sigterm_ends_uvicorn",
     "call_fed_by",

@@ -28,6 +28,10 @@ _PASSING_ON = {
 """By module of the shells, the closure variable with the function that they call when a call ends."""
 
 
+COMPILED_FUNCTIONS = frozenset({BuiltinFunctionType, *BuiltinFunctionType.__subclasses__()})
+"""The types of compiled functions and methods. From Python 3.12 on, most methods of asyncio's futures have one of their own."""
+
+
 def bound_to(function: Any) -> tuple[Any, ...]:
     """The objects a callable carries: its instance, closure and defaults, but not its module."""
     kind = type(function)
@@ -40,7 +44,7 @@ def bound_to(function: Any) -> tuple[Any, ...]:
         return (ref.__call__(function),)
     if kind is CellType:
         return (content_of(function),)
-    own = getattr(function, "__self__", None) if kind is BuiltinFunctionType or is_of_asyncio(kind) else None
+    own = getattr(function, "__self__", None) if kind in COMPILED_FUNCTIONS or is_of_asyncio(kind) else None
     return () if own is None else (own,)
 
 
@@ -88,7 +92,7 @@ def name_of(callback: Any) -> str:
     code, _, _ = code_behind(callback)
     if code is not None:
         return qualname_of(code)
-    plain = type(callback) is BuiltinFunctionType or is_of_asyncio(type(callback))
+    plain = type(callback) in COMPILED_FUNCTIONS or is_of_asyncio(type(callback))
     return str(callback.__qualname__) if plain and hasattr(callback, "__qualname__") else type(callback).__qualname__
 
 

@@ -12,11 +12,19 @@ import sys
 from collections.abc import Iterable
 from contextvars import Context
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.compat.callables import Task, bound_to, code_behind, is_function, is_of_asyncio, module_of
+from stilltrue.runtime.compat.callables import (
+    COMPILED_FUNCTIONS,
+    Task,
+    bound_to,
+    code_behind,
+    is_function,
+    is_of_asyncio,
+    module_of,
+)
 from stilltrue.runtime.compat.http_servers import closes_idle_connection
 from stilltrue.runtime.compat.loops import uvloops
 from stilltrue.runtime.compat.loops.uvloop_frames import is_uvloop_main_task, uvloop_in
@@ -239,7 +247,7 @@ def is_asyncio(callback: Any) -> bool:
     code, _, _ = code_behind(callback)
     if code is not None:
         return is_loop_code(code)
-    return is_of_asyncio(type(callback)) or (type(callback) is BuiltinFunctionType and "wakeup" in callback.__name__)
+    return is_of_asyncio(type(callback)) or (type(callback) in COMPILED_FUNCTIONS and "wakeup" in callback.__name__)
 
 
 def is_asyncio_internal(callback: Any) -> bool:
@@ -252,7 +260,7 @@ def is_from_application(callback: Any) -> bool:
     """Whether the application wrote or passed a callback; also a compiled method such as ``task.cancel``."""
     if is_asyncio(callback):
         return not is_asyncio_internal(callback)
-    return is_function(callback) or (type(callback) is BuiltinFunctionType and bool(bound_to(callback)))
+    return is_function(callback) or (type(callback) in COMPILED_FUNCTIONS and bool(bound_to(callback)))
 
 
 def belongs_to_task(callback: Any) -> bool:

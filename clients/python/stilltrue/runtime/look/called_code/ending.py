@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -194,7 +194,7 @@ def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, name
     do not lead to a target are left out if that saves reading code.
     """
     kind = type(thing)
-    if kind in _CALLED or (kind is BuiltinFunctionType and type(thing.__self__) is not ModuleType):
+    if kind in _CALLED or (kind in compat.COMPILED_FUNCTIONS and type(thing.__self__) is not ModuleType):
         return _ended_by_call(thing, leads, by, named=named)
     if kind is GeneratorType and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
         held = compat.held_by_coroutine(thing)

@@ -26,7 +26,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
+from types import CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -262,7 +262,7 @@ def _behind_function(function: Any) -> Iterator[Any]:
     if type(function) is FunctionType:
         names = function.__globals__
         every = (names.get(name) for name in function.__code__.co_names)
-        yield from (one for one in every if type(one) not in (FunctionType, ModuleType, BuiltinFunctionType))
+        yield from (one for one in every if type(one) not in (FunctionType, ModuleType, *compat.COMPILED_FUNCTIONS))
 
 
 def _inside(thing: Any) -> Iterable[Any]:
@@ -372,7 +372,7 @@ def items_in(thing: Any) -> list[Any]:
     """The first items of a collection, values of a dictionary or attributes of an enum's members; none of any other object."""
     kind = type(thing)
     items: Iterable[Any] = ()
-    if kind is BuiltinFunctionType and thing.__name__ in TAKING:
+    if kind in compat.COMPILED_FUNCTIONS and thing.__name__ in TAKING:
         return items_in(thing.__self__)
     if issubclass(kind, enum.EnumMeta):
         items = (one for member in dict.values(thing.__dict__["_member_map_"]) for one in attributes_of(member))

@@ -22,7 +22,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextvars import Context
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -76,7 +76,7 @@ class NamedReach:
             return own if is_own_class(thing) else ()
         if self._reach.is_skipped(thing):
             return ()
-        taking = kind is BuiltinFunctionType and thing.__name__ in TAKING
+        taking = kind in compat.COMPILED_FUNCTIONS and thing.__name__ in TAKING
         near = (thing.__self__,) if taking else named_by(thing)
         if near is not None:
             return near

@@ -30,7 +30,6 @@ from contextvars import Context, ContextVar
 from itertools import islice
 from types import (
     AsyncGeneratorType,
-    BuiltinFunctionType,
     CellType,
     CodeType,
     CoroutineType,
@@ -59,7 +58,8 @@ MANY = 50
 """Above this number of items a container is read in bulk."""
 ITEMS_BEHIND_MAX = 100_000
 """Maximum number of items read in bulk per container."""
-_CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, CellType, ref)
+_CALLABLES = (FunctionType, MethodType, *compat.COMPILED_FUNCTIONS, CellType, ref)
+_OF_CONDITIONS = frozenset({*compat.COMPILED_FUNCTIONS, MethodType, dict})
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _PLAIN: tuple[Any, ...] = (dict, *_CONTAINERS)
@@ -342,7 +342,7 @@ def referents_of(thing: Any) -> Iterable[Any]:
         return [one for name, one in (attribute_dictionary(thing) or {}).items() if name != "_waiters"]
     found = gc.get_referents(thing)
     if issubclass(type(thing), _CONDITIONS):  # it keeps the ``release`` of its lock
-        found = [one for one in (*found, *attributes_of(thing)) if type(one) not in (BuiltinFunctionType, MethodType, dict)]
+        found = [one for one in (*found, *attributes_of(thing)) if type(one) not in _OF_CONDITIONS]
     return found
 
 
@@ -351,7 +351,7 @@ def named_by(thing: Any) -> Iterable[Any] | None:
     kind = type(thing)
     if issubclass(kind, _CALLABLES):
         carried = compat.bound_to(thing)
-        return () if kind is BuiltinFunctionType and carried and issubclass(type(carried[0]), _PLAIN) else carried
+        return () if kind in compat.COMPILED_FUNCTIONS and carried and issubclass(type(carried[0]), _PLAIN) else carried
     if issubclass(kind, functools.partial):
         return (thing.func, *thing.args, *thing.keywords.values())
     if issubclass(kind, (*_SUSPENDED, asyncio.Future)):

@@ -14,7 +14,7 @@ import dis
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import BuiltinMethodType, CodeType, FrameType, MethodType
+from types import CodeType, FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -24,7 +24,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
 
-METHODS = frozenset({MethodType, BuiltinMethodType})
+METHODS = compat.COMPILED_FUNCTIONS | {MethodType}
 EXITS = frozenset({"__exit__", "__aexit__"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})

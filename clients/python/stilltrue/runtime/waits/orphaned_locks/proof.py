@@ -23,7 +23,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -34,6 +34,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
 from stilltrue.runtime.waits.holders.held_locks import blocks_of_suspended
 from stilltrue.runtime.waits.holders.with_blocks import (
+    METHODS,
     Expression,
     blocks_of,
     entered_in,
@@ -244,11 +245,11 @@ def _released_by(code: CodeType) -> Iterator[tuple[CodeType, Expression]]:
 
 def _may_release_later(thing: Any) -> bool:
     """Whether a referrer of the lock is a partial function or a method other than those that a ``with`` block keeps."""
-    return type(thing) is partial or (type(thing) in (MethodType, BuiltinFunctionType) and thing.__name__ not in _ENTERING)
+    return type(thing) is partial or (type(thing) in METHODS and thing.__name__ not in _ENTERING)
 
 
 def _is_exit(thing: Any) -> bool:
-    return type(thing) in (MethodType, BuiltinFunctionType) and thing.__name__ in ("__exit__", "__aexit__")
+    return type(thing) in METHODS and thing.__name__ in ("__exit__", "__aexit__")
 
 
 def _has_one_reference(things: list[Any], index: int, beside: list[Any]) -> bool:
@@ -276,4 +277,4 @@ def _makes_another(expression: Expression, frame: FrameType) -> bool:
         return qualname_of(called.__code__) in _CONTEXT_MANAGERS or not is_of(called.__code__, frozenset())
     if issubclass(type(called), type):
         return called not in LOCKS and not issubclass(called, (threading.Condition, asyncio.Condition))
-    return type(called) is BuiltinFunctionType and called.__name__ != "__enter__"
+    return type(called) in compat.COMPILED_FUNCTIONS and called.__name__ != "__enter__"

@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Iterable
 from itertools import pairwise
-from types import BuiltinFunctionType, CodeType
+from types import CodeType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -135,7 +135,7 @@ def callback_ends_loop(callback: Any) -> bool:
 def _builtin_in(callback: Any) -> str:
     """The name of a builtin function or of the one behind a partial; empty for other callbacks."""
     function = callback.func if type(callback) is functools.partial else callback
-    return compat.name_of(function) if type(function) is BuiltinFunctionType else ""
+    return compat.name_of(function) if type(function) in compat.COMPILED_FUNCTIONS else ""
 
 
 @cached_by_code
