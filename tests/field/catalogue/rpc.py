@@ -49,4 +49,30 @@ ENTRIES = (
         },
         processes=("shop", "client"),
     ),
+    Entry(
+        program="single_flight",
+        source="widely known",
+        library="concurrent.futures, gRPC",
+        what="The first caller of a key computes it while others wait for its future; the computation needs the same key.",
+        near={
+            "time_out": "`result` has a timeout",
+            "deadline": "the computation's calls have a deadline",
+            "slow": "the computation is slow, and does not need the key",
+            "timer": "a timer fails the computations later",
+            "swept": "another thread fails the computations later",
+            "request": "a request may fail the computations",
+        },
+    ),
+    Entry(
+        program="actors",
+        source="widely known",
+        library="concurrent.futures, queue, gRPC",
+        what="Two actors ask each other, and each waits for the reply while it reads no mail.",
+        near={
+            "time_out": "`result` has a timeout",
+            "timer": "a timer cancels each reply",
+            "slow": "one of them is slow, and does not ask the other",
+            "supervised": "another thread fails what is in a mailbox later",
+        },
+    ),
 )

@@ -93,6 +93,31 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="aio_single_flight",
+        source="widely known",
+        library="asyncio, grpcio (aio)",
+        what="The first caller of a key computes it while others await its future; the computation needs the same key.",
+        near={
+            "time_out": "the others wait in `asyncio.timeout`",
+            "deadline": "the computation's calls have a deadline",
+            "slow": "the computation is slow, and does not need the key",
+            "unshielded": "the others do not shield the future: one of them that is cancelled would cancel it",
+        },
+    ),
+    Entry(
+        program="aio_actors",
+        source="widely known",
+        library="asyncio, grpcio (aio)",
+        what="Two actors ask each other, and each awaits the reply while it reads no mail.",
+        near={
+            "time_out": "they wait in `asyncio.timeout`",
+            "timer": "a timer cancels each reply",
+            "slow": "one of them is slow, and does not ask the other",
+            "beside": "another task reads the mailbox, too",
+            "watched": "a watchdog cancels one of them later",
+        },
+    ),
+    Entry(
         program="asyncmy_157",
         source="long2ice/asyncmy 157",
         library="asyncio, grpcio (aio)",

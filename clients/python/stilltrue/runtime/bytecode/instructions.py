@@ -39,9 +39,9 @@ def is_jump(one: Any) -> bool:
     return one.opcode in _JUMPS
 
 
-def stack_effect(one: Any) -> int:
-    """By how much an instruction that does not jump changes the height of the stack."""
-    return int(one.effect) if IS_TRANSLATED else dis.stack_effect(one.opcode, one.arg, jump=False)
+def stack_effect(one: Any, *, jumps: bool = False) -> int:
+    """By how much an instruction changes the height of the stack if it does not jump, or if it does (``jumps``)."""
+    return int(one.effect) if IS_TRANSLATED else dis.stack_effect(one.opcode, one.arg, jump=jumps)
 
 
 def line_of(one: Any) -> int | None:

@@ -101,6 +101,11 @@ def _look_through_shields(found: Awaited) -> Awaited:
     return replace(found, futures=futures, shielded=frozenset(shielded))
 
 
+def is_of_shield(callback: Any) -> bool:
+    """Whether a future's callback is that of a shield: if the shield is cancelled, the future is not."""
+    return getattr(callback, "__code__", None) in _SHIELDED
+
+
 def _shielded_by(future: Any) -> Any:
     """The future shielded by ``future`` if ``asyncio.shield`` returned it, else None."""
     for callback, _ in compat.callbacks_of(future):
@@ -219,7 +224,7 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
     """The tasks that await ``task`` by a known form. Their timeouts are its own, except through a shield."""
     found: list[Task] = []
     for callback, _ in compat.callbacks_of(task):
-        if not through_shields and getattr(callback, "__code__", None) in _SHIELDED:
+        if not through_shields and is_of_shield(callback):
             continue
         for thing in _objects_bound_to(callback):
             if compat.is_task(thing):

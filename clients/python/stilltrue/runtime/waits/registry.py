@@ -13,6 +13,7 @@ from stilltrue.runtime.waits import pools
 from stilltrue.runtime.waits.databases import redis_locks
 from stilltrue.runtime.waits.databases import waits as databases
 from stilltrue.runtime.waits.files import waits as files
+from stilltrue.runtime.waits.futures import waits as futures
 from stilltrue.runtime.waits.holders import gates, keyed_gates
 from stilltrue.runtime.waits.pipes import waits as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
@@ -44,6 +45,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *process_pools.RESOLVERS,
     *locks.RESOLVERS,
     *executors.RESOLVERS,
+    *futures.RESOLVERS,
     *gates.RESOLVERS,
     *keyed_gates.RESOLVERS,
     *loops.RESOLVERS,

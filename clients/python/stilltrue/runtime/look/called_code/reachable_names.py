@@ -6,10 +6,12 @@ Rules:
    named (the exit of a ``with`` block, a finalizer) count as well.
 2. Code that calls ``release()`` only on what the same function acquired does not release what others hold, unless it may be
    suspended in between (the generator of a context manager).
-3. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
+3. Code that completes and cancels only futures that it has made itself does not end what others wait for
+   (:mod:`~stilltrue.runtime.waits.futures.own_futures`).
+4. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
    does not delete or expire keys that others hold; application code that does names the command.
-4. Code that has a pipe or queue of multiprocessing and calls values may run any code: functions come through a pipe by name.
-5. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`).
+5. Code that has a pipe or queue of multiprocessing and calls values may run any code: functions come through a pipe by name.
+6. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`).
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ from stilltrue.runtime.look.code.lookups import (
 )
 from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
+from stilltrue.runtime.waits.futures.own_futures import ENDING, ends_only_own
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
 
@@ -125,7 +128,7 @@ def reachable_names(
 
 
 def _has_pipe(things: Iterable[Any]) -> bool:
-    """Whether there is a pipe or queue of multiprocessing among some objects (rule 4)."""
+    """Whether there is a pipe or queue of multiprocessing among some objects (rule 5)."""
     return _MULTIPROCESSING in sys.modules and any(compat.module_of(type(one)).startswith(_OF_PIPES) for one in things)
 
 
@@ -233,10 +236,12 @@ def names_of_application(code: CodeType, names: dict[str, Any], owner: Any) -> f
 
 
 def _ignored_names(code: CodeType) -> frozenset[str]:
-    """Names that cannot affect others: a release of its own (rule 2), and what libraries do for themselves (rule 3)."""
+    """Names that cannot affect others: a release of its own (rules 2 and 3), and what libraries do for themselves (rule 4)."""
     if is_library(code):
         return _LIBRARY_NAMES
     own = _RELEASE if not code.co_flags & _SUSPENDS and _releases_only_own(code) else frozenset()
+    if not code.co_flags & _YIELDS and not ENDING.isdisjoint(code.co_names) and ends_only_own(code):
+        own |= ENDING
     return own | DELETING if _REDIS.search(code.co_filename) else own
 
 

@@ -323,6 +323,7 @@ class Search:
             actor = request.actor
             held = reach.held(actor.roots, ends=True) if actor.ends else set[int]()
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
+            ended = [one for one in ended if not self._undoes_only_its_own(one.place.party, request)]
             ended += [one for key in held for one in by_context.get(key, ())] if cancels(actor) else []
             answered = reach.held((*actor.roots, *request.globals), ends=True) & answerable if request.answers else ()
             ended += [one for key in answered for one in by_handle.get(key, ())]
@@ -338,9 +339,9 @@ class Search:
                     one.doubt = one.doubt or f"{actor.text} may {what}"
                 one.add_ways_out(actor.text, request.progress.parties - {one.place.party})
 
-    def _undoes_only_its_own(self, party: PartyName, request: Request) -> bool:
+    def _undoes_only_its_own(self, party: PartyName | None, request: Request) -> bool:
         """Whether a future request takes and gives back a share of its own of what a party waits for."""
-        wait = self._share_waits.get(party)
+        wait = None if party is None else self._share_waits.get(party)
         return wait is not None and wait.has_own_share is not None and wait.has_own_share(request.codes)
 
     def _check_signals_and_server(self, one: Found) -> None:

@@ -40,8 +40,8 @@ from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 
 RELEASING = frozenset({"release", "release_lock", "__exit__", "__aexit__", "_release_save"})
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
-_RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
-_LEAVES = _RETURNS | {"RERAISE", "RAISE_VARARGS"}
+RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_LEAVES = RETURNS | {"RERAISE", "RAISE_VARARGS"}
 _FREE, _HELD = 1, 2
 _IF_TRUE = 2
 """How far the bits of a state are shifted if the variable with the result of ``acquire()`` is true."""
@@ -138,7 +138,7 @@ def balance_of(
     another = any(is_changed(one, inner) for one in expressions)
     early = any(effect == RELEASES and states[index] & _FREE for index, effect in effects.items())
     straight = _states(code, every, effects, failing=False)
-    left = any(one.opname in _RETURNS and state & _HELD for one, state in zip(every, straight, strict=True))
+    left = any(one.opname in RETURNS and state & _HELD for one, state in zip(every, straight, strict=True))
     certain = (index for index, state in enumerate(states) if state == _HELD)
     sure = None if left else _where(code, every, certain)
     tried = (index for index, effect in effects.items() if effect == TRIES or effect.startswith(KEEPS))
@@ -149,7 +149,7 @@ def leaves_with(code: CodeType, effects: Mapping[int, str]) -> bool:
     """Whether a code object has had exactly one of these ``effects``, all acquiring, wherever it returns."""
     every = instructions_of(code)
     states = _states(code, every, effects, failing=False)
-    returns = [state for one, state in zip(every, states, strict=True) if one.opname in _RETURNS and state]
+    returns = [state for one, state in zip(every, states, strict=True) if one.opname in RETURNS and state]
     return bool(returns) and all(state == _HELD for state in returns) and all(states[index] <= _FREE for index in effects)
 
 
@@ -202,7 +202,7 @@ def codes_ahead(code: CodeType, at: int) -> tuple[CodeType, ...]:
     while todo:
         index = todo.pop()
         handled = [index_of[entry.target] for entry in entries if entry.start <= every[index].offset < entry.end]
-        for way in (*_next(every, index, index_of), *handled):
+        for way in (*next_of(every, index, index_of), *handled):
             if way not in seen:
                 seen.add(way)
                 todo.append(way)
@@ -372,7 +372,7 @@ def _states(
         before = states[index]
         effect = effects.get(index, "")
         after = _with_flag(_after(before, effect, flag), flags.get(index, -1))
-        following = [way for way in _next(every, index, index_of) if index not in swallowing or way == index + 1]
+        following = [way for way in next_of(every, index, index_of) if index not in swallowing or way == index + 1]
         following = [] if index in aborting else following
         ways = [(way, _at_jump(every[index], after, effect, flags.get(index, -1), jumps=way != index + 1)) for way in following]
         ways += [(way, before | after) for way in handlers[index]]
@@ -433,7 +433,7 @@ def _at_jump(one: dis.Instruction, after: int, effect: str, learns: int | None, 
     return after & (_EITHER << _IF_TRUE if is_true else _EITHER)
 
 
-def _next(every: Sequence[dis.Instruction], index: int, index_of: Mapping[int, int]) -> Iterator[int]:
+def next_of(every: Sequence[dis.Instruction], index: int, index_of: Mapping[int, int]) -> Iterator[int]:
     """The instructions that may follow one."""
     one: Any = every[index]
     if one.opname in _LEAVES:

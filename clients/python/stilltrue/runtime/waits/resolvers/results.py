@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import Future
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.waits.futures.waits import is_plain, wait_for_completers
 from stilltrue.runtime.waits.resolvers.executors import behind
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
@@ -26,6 +27,8 @@ def _read(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
     if needs_all and len(things) > 1:
         things = tuple(one for one in things if isinstance(one, threading.Thread) or view.queued(one) is None) or things[:1]
     found = None if needs_all and len(things) > 1 else behind(on, things, view)
+    if found is None and isinstance(on, Future) and is_plain(on) and view.thread_running(on) is None:
+        found = wait_for_completers(on, stack, view)
     if found is not None:
         return found
     what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"

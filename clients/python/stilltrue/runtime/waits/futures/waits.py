@@ -1,0 +1,105 @@
+"""Waits for a future that a party is bound to complete: the first caller of a single flight, an actor that owes a reply.
+
+Rules:
+
+1. The wait is for each party with a frame that is bound to complete the future
+   (:mod:`~stilltrue.runtime.waits.futures.completions`), and for each that will read it from a mailbox
+   (:mod:`~stilltrue.runtime.waits.futures.mailboxes`). Without one nothing is known.
+2. Any other party that can reach it and whose code mentions completing it is a way out, which the second look searches for. A
+   method of a server that completes only futures of its own (:mod:`~stilltrue.runtime.waits.futures.own_futures`) is not.
+3. A task that is cancelled cancels the future that it awaits, if it does not shield it: so the wait is also for the other tasks
+   that await it. Nothing is known of a future with any other callback, which may be that of a future chained to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.tasks import is_of_shield, read
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.waits.futures.completions import COMPLETING, bound_to_complete, may_complete
+from stilltrue.runtime.waits.futures.mailboxes import awaiting_completion
+from stilltrue.runtime.waits.futures.own_futures import completes_only_own
+from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Resolver, SeenWait, Task
+
+_WHAT = "a future that {} is to complete"
+_CANCELLING = COMPLETING | {"cancel"}
+
+
+def wait_for_completers(future: Any, stack: CallStack, view: ProcessView) -> SeenWait | None:
+    """The wait of the party with this stack for a future; None if no party is known to be bound to complete it."""
+    known = tuple(one for one in _all_completers(view).get(id(future), (None, ()))[1] if one != stack.who)
+    others = _others_awaiting(future, stack, view) if known else None
+    if others is None:
+        return None
+    return SeenWait(
+        on=future,
+        enders=tuple(dict.fromkeys((*known, *others))),
+        what=_WHAT,
+        once=True,
+        handles=() if future is stack.future or stack.task is None else (future,),
+        ended_through=(future,),
+        ending_names=_CANCELLING,
+        has_own_share=completes_only_own,
+    )
+
+
+def _others_awaiting(future: Any, stack: CallStack, view: ProcessView) -> tuple[Task, ...] | None:
+    """The other tasks whose cancellation cancels a future (rule 3); None if that may happen otherwise."""
+    if issubclass(type(future), Future):
+        return None if attribute_of(future, "_done_callbacks") else ()
+    awaiting = view.cached(_others_awaiting, lambda: _tasks_by_future(view)).get(id(future), [])
+    callbacks = [callback for callback, _ in compat.callbacks_of(future) if not is_of_shield(callback)]
+    return None if len(callbacks) > len(awaiting) else tuple(one for one in awaiting if one is not stack.task)
+
+
+def _tasks_by_future(view: ProcessView) -> Mapping[int, list[Task]]:
+    """The tasks that await a future, by its identity."""
+    found: dict[int, list[Task]] = {}
+    for task, one in view.stacks_of_tasks().items():
+        if one.future is not None:
+            found.setdefault(id(one.future), []).append(task)
+    return found
+
+
+def _all_completers(view: ProcessView) -> Mapping[int, tuple[Any, tuple[Ender, ...]]]:
+    return view.cached(__name__, lambda: _completers(view))
+
+
+def _completers(view: ProcessView) -> Mapping[int, tuple[Any, tuple[Ender, ...]]]:
+    """By identity of the future: the future, and the parties that are to complete it (rule 1)."""
+    found: dict[int, tuple[Any, dict[Ender, None]]] = {}
+    for stack in (*view.stacks().values(), *view.stacks_of_tasks().values()):
+        for frame in stack.frames:
+            if not may_complete(frame.f_code):
+                continue
+            for thing in (*bound_to_complete(frame), *awaiting_completion(frame)):
+                if is_plain(thing):
+                    found.setdefault(id(thing), (thing, {}))[1][stack.who] = None
+    return {key: (thing, tuple(who)) for key, (thing, who) in found.items()}
+
+
+def is_plain(thing: Any) -> bool:
+    """Whether it is a future that is neither done, nor a task, nor completed by another future."""
+    if issubclass(type(thing), Future):
+        return not compat.is_finished(thing) and compat.source_of(thing) is None
+    plain = issubclass(type(thing), asyncio.Future) and not compat.is_task(thing) and not compat.is_gathering(thing)
+    return plain and not thing.done() and compat.source_of(thing) is None
+
+
+def _read_task(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
+    """A task that awaits a future, or a shield of it."""
+    if stack.task is None or stack.future is None or compat.is_task(stack.future) or not _all_completers(view):
+        return None
+    awaited = read(stack.task, stack.future)
+    if awaited is None:
+        return wait_for_completers(stack.future, stack, view)
+    shielded = tuple(awaited.shielded)
+    return wait_for_completers(shielded[0], stack, view) if awaited.until is None and awaited.futures == shielded[:1] else None
+
+
+RESOLVERS = (Resolver((), _read_task),)
