@@ -177,9 +177,6 @@ from stilltrue.runtime.compat.threads import (
 from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
 
 __all__ = [
-    "trio_coroutines",
-    "runs_gevent",
-    "has_suspended_greenlet",
     "ASYNCIO_WAITS",
     "BARRIER_WAITS",
     "DEADLINE_SECONDS_MAX",
@@ -232,6 +229,7 @@ __all__ = [
     "gunicorn_worker",
     "handles_of",
     "has_own_heartbeat",
+    "has_suspended_greenlet",
     "held_by_coroutine",
     "idle_pool_processes",
     "is_asyncio",
@@ -296,6 +294,7 @@ __all__ = [
     "returned_by_interceptors",
     "running_item",
     "running_items",
+    "runs_gevent",
     "runs_interceptors",
     "scheduler_events",
     "seconds_left",
@@ -326,6 +325,7 @@ __all__ = [
     "threads",
     "time_of",
     "timers_of",
+    "trio_coroutines",
     "untimed_threads",
     "uvicorn_sockets",
     "waits_for_event",

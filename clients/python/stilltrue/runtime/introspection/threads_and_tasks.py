@@ -18,6 +18,7 @@ from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_own_code, position_of
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.code.attributes import attributes_of
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.waits.registry import may_wait
@@ -246,15 +247,8 @@ def _loops_in(frame: FrameType) -> Iterator[asyncio.AbstractEventLoop]:
     """The event loops in the variables of a frame, in their attributes, and in the globals that its code names."""
     names = frame.f_globals
     for thing in (*variables_of(frame).values(), *(names[name] for name in frame.f_code.co_names if name in names)):
-        yield from (one for one in (thing, *_attributes_of(thing)) if issubclass(type(one), asyncio.AbstractEventLoop))
-
-
-def _attributes_of(thing: Any) -> tuple[Any, ...]:
-    try:
-        own = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        return ()
-    return tuple(own.values()) if type(own) is dict and type(thing) is not ModuleType else ()
+        inner = () if type(thing) is ModuleType else attributes_of(thing)
+        yield from (one for one in (thing, *inner) if issubclass(type(one), asyncio.AbstractEventLoop))
 
 
 def _surrounds_tasks(frame: FrameType) -> bool:
