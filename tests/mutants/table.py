@@ -995,6 +995,42 @@ MUTANTS = (
         _UNKNOWN,
     ),
     Mutant(
+        "a package's scheduler on a loop calls no job",
+        "stilltrue.runtime.look.ways_out.timers_and_callbacks",
+        "given = given_to_package(callback)",
+        "given = list[Any]()",
+        _PACKAGES + "test_a_job_of_a_packages_scheduler_on_a_loop_may_end_the_wait",
+    ),
+    Mutant(
+        "dropping an object calls nothing",
+        "stilltrue.runtime.look.progress.analysis",
+        "for one in called_when_dropped(stretch)",
+        "for one in ()",
+        "tests/client/look/ways_out/test_wakers_by_callbacks.py::"
+        "test_who_drops_an_object_whose_finalizer_sets_the_event_is_a_way_out",
+    ),
+    Mutant(
+        "the rest of an asynchronous generator never runs",
+        "stilltrue.runtime.look.called_code.ending",
+        "_GENERATORS = (GeneratorType, AsyncGeneratorType)",
+        "_GENERATORS = (GeneratorType,)",
+        _UNKNOWN,
+    ),
+    Mutant(
+        "a collection of garbage calls nothing",
+        "stilltrue.runtime.look.progress.analysis",
+        "for one in gc.callbacks if is_application_callback(one)",
+        "for one in ()",
+        _WAKERS,
+    ),
+    Mutant(
+        "a partial carries nothing",
+        "stilltrue.runtime.look.ways_out.actor_code",
+        "named_by(one) or () if type(one)",
+        "compat.bound_to(one) if type(one)",
+        _WAKERS,
+    ),
+    Mutant(
         "a loop run in pieces has no work",
         "stilltrue.runtime.look.activity",
         "for loop in places.loops():",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -46,6 +49,16 @@ def _handled(number: signal.Signals, act: Act) -> Iterator[None]:
 
 def when_a_child_ends(act: Act) -> AbstractContextManager[None]:
     return _handled(signal.SIGCHLD, act)
+
+
+@contextmanager
+def when_a_child_ends_by_a_partial(act: Act) -> Iterator[None]:
+    def calls(given: Act, *_: object) -> None:
+        given()
+
+    before = signal.signal(signal.SIGCHLD, functools.partial(calls, act))
+    yield
+    signal.signal(signal.SIGCHLD, before)
 
 
 @contextmanager
@@ -145,14 +158,58 @@ def by_a_task_of_trio(act: Act) -> Iterator[None]:
     thread.join()
 
 
+class Kept:
+    """Something that others keep."""
+
+
+@contextmanager
+def _dropping(kept: Any) -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=_drops, args=([kept], over))
+    thread.start()
+    del kept
+    yield
+    over.set()
+    thread.join()
+
+
+def _drops(kept: list[Any], over: threading.Event) -> None:
+    over.wait(FAR_SECONDS)
+    kept.clear()
+
+
+def when_an_object_is_finalized(act: Act) -> AbstractContextManager[None]:
+    kept = Kept()
+    weakref.finalize(kept, act)
+    return _dropping(kept)
+
+
+_REFS: list[Any] = []
+
+
+@contextmanager
+def when_garbage_is_collected(act: Act) -> Iterator[None]:
+    def collected(*_: object) -> None:
+        if over:
+            act()
+
+    over: list[bool] = []
+    gc.callbacks.append(collected)
+    yield
+    gc.callbacks.remove(collected)
+
+
 EVERY = (
     when_a_child_ends,
+    when_a_child_ends_by_a_partial,
     when_processor_time_is_spent,
     when_a_channel_changes,
     when_a_channel_is_ready,
     when_a_task_of_a_loop_run_in_pieces_goes_on,
     by_a_timer_of_a_loop_run_in_pieces,
     by_a_task_of_trio,
+    when_an_object_is_finalized,
+    when_garbage_is_collected,
 )
 
 
@@ -182,3 +239,49 @@ def test_who_will_set_the_event_after_which_another_cancels_is_a_way_out(
     opened.set()
     other.join()
     assert bool(seen.ways_out) is (act is not counts), seen.ways_out
+
+
+class Opens:
+    """Opens when it is dropped."""
+
+    def __del__(self) -> None:
+        opens()
+
+
+class Counts:
+    """Counts when it is dropped."""
+
+    def __del__(self) -> None:
+        counts()
+
+
+def whose_reference_opens() -> Kept:
+    kept = Kept()
+    _REFS.append(weakref.ref(kept, lambda _: opens()))
+    return kept
+
+
+@pytest.mark.parametrize("kind", [Opens, whose_reference_opens, Counts])
+def test_who_drops_an_object_whose_finalizer_sets_the_event_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, kind: Callable[[], Any]
+) -> None:
+    opened = threading.Event()
+
+    def waits() -> None:
+        opened.wait()
+        cancels()
+
+    def caller(get: Any) -> None:
+        _CALLS.append(get.future(b""))
+        _CALLS[-1].result()
+
+    other = threading.Thread(target=waits)
+    other.start()
+    _OPENED.append(opened)
+    with _dropping(kind()):
+        seen = look_at_caller(alone, stuck, caller)
+    _OPENED.clear()
+    _CALLS.clear()
+    opened.set()
+    other.join()
+    assert bool(seen.ways_out) is (kind is not Counts), seen.ways_out

@@ -7,7 +7,7 @@ import functools
 import signal
 import socket
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -242,6 +242,22 @@ async def _counts(go: asyncio.Event, tasks: list[Any]) -> None:
     jobs.count()
 
 
+async def _cleans_up(tasks: list[Any]) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _drops_what_cleans_up(go: asyncio.Event, tasks: list[Any]) -> None:
+    kept = [_cleans_up(tasks)]
+    del tasks
+    await anext(kept[0])
+    await go.wait()
+    kept.clear()
+
+
 def task_of(look: Look) -> PartyLook:
     """The look at the task that makes the call."""
     return max(look.parties, key=lambda one: len(one.party))
@@ -254,6 +270,7 @@ def task_of(look: Look) -> PartyLook:
         (_calls_down, True),
         (_calls_decorated, True),
         (_leaves_a_block, True),
+        (_drops_what_cleans_up, True),
         (_forgets, True),
         (_forgets_what_has_a_finalizer, True),
         (_is_told_by_a_socket, True),

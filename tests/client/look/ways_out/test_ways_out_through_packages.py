@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable
@@ -27,6 +28,15 @@ class Job:
 class Handler:
     def dispatch(self, event):
         getattr(self, f"on_{event}")()
+
+
+class LoopScheduler:
+    def __init__(self):
+        self.jobs = []
+
+    def wakes_up(self):
+        for job in self.jobs:
+            job.function()
 
 
 class Runner(threading.Thread):
@@ -124,6 +134,37 @@ def test_what_a_package_was_given_to_call_may_end_the_wait(
     over.set()
     for one in others:
         one.join()
+    assert bool(seen.ways_out) is (act is not counts), seen.ways_out
+
+
+@pytest.mark.parametrize("act", [cancels, opens, counts])
+def test_a_job_of_a_packages_scheduler_on_a_loop_may_end_the_wait(
+    alone: Callable[..., Agent], stuck: Stuck, act: Callable[..., object]
+) -> None:
+    opened, loop, scheduler = threading.Event(), asyncio.new_event_loop(), PACKAGE["LoopScheduler"]()
+
+    def waits() -> None:
+        opened.wait()
+        cancels()
+
+    def caller(get: Any) -> None:
+        CALLS.append(get.future(b""))
+        CALLS[-1].result()
+
+    as_a_job(scheduler, act)
+    OPENED.append(opened)
+    loop.call_later(FAR_SECONDS, scheduler.wakes_up)
+    others = [threading.Thread(target=loop.run_forever), threading.Thread(target=waits)]
+    for one in others:
+        one.start()
+    seen = look_at_caller(alone, stuck, caller)
+    OPENED.clear()
+    CALLS.clear()
+    opened.set()
+    loop.call_soon_threadsafe(loop.stop)
+    for one in others:
+        one.join()
+    loop.close()
     assert bool(seen.ways_out) is (act is not counts), seen.ways_out
 
 

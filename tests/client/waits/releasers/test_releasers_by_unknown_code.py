@@ -9,6 +9,8 @@ import pickle
 import pkgutil
 import sys
 import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -64,6 +66,23 @@ def by_what_it_unpickles(_: Any, go: threading.Event) -> None:
     if not go.wait(FAR_SECONDS):
         job = pickle.loads(data)
         job()
+
+
+async def _gives_back(lock: Any) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@BESIDES.gives_back
+def by_an_asynchronous_generator_that_it_drops(lock: Any, go: threading.Event) -> None:
+    kept = [_gives_back(lock)]
+    with suppress(StopIteration):
+        anext(kept[0]).__await__().send(None)
+    del lock
+    go.wait(FAR_SECONDS)
+    kept.clear()
 
 
 @BESIDES.does_not

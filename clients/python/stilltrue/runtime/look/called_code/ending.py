@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import AsyncGeneratorType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -56,6 +56,7 @@ _ENDS = re.compile(
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CANCELS = re.compile(r"^(cancel|throw|set_exception|set_result)$")
 _CALLED = (FunctionType, MethodType, functools.partial)
+_GENERATORS = (GeneratorType, AsyncGeneratorType)
 _Key = tuple[CodeType, type, frozenset[str] | None]
 _NearKey = tuple[CodeType, type, frozenset[str] | None, frozenset[str] | None]
 _mentions_cache: dict[_Key, bool] = {}
@@ -196,9 +197,9 @@ def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, name
     kind = type(thing)
     if kind in _CALLED or (kind in compat.COMPILED_FUNCTIONS and type(thing.__self__) is not ModuleType):
         return _ended_by_call(thing, leads, by, named=named)
-    if kind is GeneratorType and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
+    if kind in _GENERATORS and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
         held = compat.held_by_coroutine(thing)
-        if not by:  # whoever asks for its next item runs it
+        if not by:  # whoever asks for its next item, closes or drops it runs it
             ends = any(map(cancels, names_in(frame.f_code)))
             return (*held, *named_values(frame.f_code.co_names, frame.f_globals)) if ends else ()
         reachable = reachable_names(frame.f_code, frame.f_globals, held)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
@@ -31,7 +32,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_application_callback, is_of_own_module
 from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
@@ -43,6 +44,7 @@ from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress,
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, returns, stretches
 from stilltrue.runtime.look.progress.wakers_reach import WakersReach
 from stilltrue.runtime.look.ways_out.kinds.failure_hooks import Hook, hooks_of_failure
+from stilltrue.runtime.look.ways_out.kinds.finalization import called_when_dropped
 from stilltrue.runtime.look.ways_out.kinds.loop_stoppers import callback_may_stop, may_stop
 from stilltrue.runtime.look.ways_out.kinds.wakers import (
     Callback,
@@ -52,6 +54,7 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     callbacks_of_library,
     callbacks_of_starting_thread,
     connectivity_callbacks,
+    given_to_package,
     may_set,
     may_wake,
     signal_callbacks,
@@ -93,6 +96,7 @@ class ProgressAnalysis:
         self._lowest = 0
         self._provisional: list[object] = []
         self._library_callbacks: list[tuple[Callable[[], Progress], Callback]] | None = None
+        self._dropping: list[tuple[Callable[[], Progress], Callback]] | None = None
         self._timers: dict[asyncio.AbstractEventLoop, dict[int, float] | None] = {}
 
     def of_thread(self, ident: int | None) -> Progress:
@@ -337,7 +341,8 @@ class ProgressAnalysis:
                 break
             if may_wake(stretch, waking, far) and reach.found_from(stretch.frame):
                 found |= self.beyond(stretch, progress())
-        of_libraries = (one for one in self._callbacks_of_libraries() if callback_may_wake(one[1][0], waking))
+        unnamed = (*self._callbacks_of_libraries(), *self._callbacks_of_dropped())
+        of_libraries = (one for one in unnamed if callback_may_wake(one[1][0], waking))
         for progress, (callback, rest) in chain(self._all_callbacks(), of_libraries):
             if self._budget.spent or found.by_itself:
                 break
@@ -357,7 +362,7 @@ class ProgressAnalysis:
                 break
             if may_set(stretch, flag) and (reach is None or reach.found_from(stretch.frame)):
                 found |= self.beyond(stretch, progress())
-        for progress, callback in chain(self._all_callbacks(), self._callbacks_of_libraries()):
+        for progress, callback in chain(self._all_callbacks(), self._callbacks_of_libraries(), self._callbacks_of_dropped()):
             if found.by_itself or not self._budget.step():
                 break
             called, rest = callback
@@ -391,6 +396,19 @@ class ProgressAnalysis:
             ]
         return iter(self._library_callbacks)
 
+    def _callbacks_of_dropped(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
+        """What threads and tasks may call by dropping an object."""
+        if self._dropping is None:
+            self._dropping = [
+                (functools.partial(self._progress_to, stretch, progress), (one, ()))
+                for progress, stretch in self._all_stretches()
+                for one in called_when_dropped(stretch)
+            ]
+        return iter(self._dropping)
+
+    def _progress_to(self, stretch: Stretch, progress: Callable[[], Progress]) -> Progress:
+        return self.beyond(stretch, progress())
+
     def _all_callbacks(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
         """Callbacks of timers, sockets, calls, channels, tasks, executor items, failures and signals, with their progress."""
         threads = compat.threads()
@@ -407,7 +425,9 @@ class ProgressAnalysis:
         for loop in self._places.loops():
             called = map(compat.callback_of, compat.handles_of(loop) or ())
             progress = functools.partial(self.of_loop, loop)
-            yield from ((progress, one) for one in called if not compat.is_asyncio_internal(one[0]))
+            for one in called:
+                yield from ((progress, each) for each in (one,) if not compat.is_asyncio_internal(one[0]))
+                yield from ((progress, (each, ())) for each in given_to_package(one[0]))
             yield from ((progress, one) for one in socket_callbacks(loop))
             for task in compat.tasks_of(loop) or ():
                 progress = functools.partial(self.of_task, task)
@@ -418,6 +438,9 @@ class ProgressAnalysis:
         at_once = (*call_callbacks(self._open_calls, every), *connectivity_callbacks(every))
         yield from ((_at_once, one) for one in at_once)
         yield from ((_at_once, one) for _, one, _ in signal_callbacks(self._places.loops()))
+        yield from ((_at_once, (one, ())) for one in gc.callbacks if is_application_callback(one))
+        own = (one for thing, one in compat.finalizers() if is_of_own_module(type(thing)))
+        yield from ((_at_once, (one.func, tuple(one.args))) for one in own)
 
 
 def _at_once() -> Progress:

@@ -19,11 +19,10 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     callback_roots,
     context_values,
     names_by,
-    names_by_all,
     own_reached_by_all,
 )
 from stilltrue.runtime.look.ways_out.actors import Actor, of_callbacks
-from stilltrue.runtime.look.ways_out.kinds.wakers import protocol_methods, signal_callbacks
+from stilltrue.runtime.look.ways_out.kinds.wakers import given_to_package, protocol_methods, signal_callbacks
 from stilltrue.runtime.waits.resolvers.executors import items_behind
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
@@ -39,6 +38,9 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
         text = f"{name}, scheduled on its event loop"
         if when is not None:
             text = f"{name}, called by a timer of its event loop in {max(0.0, when - compat.time_of(loop)):.1f} s"
+        given = given_to_package(callback)
+        if given:
+            yield of_callbacks(f"{text}, which may call {compat.name_of(given[0])}", given, loop=loop)
         ends = callback_may_end(callback, arguments)
         if ends and not compat.is_asyncio(callback):
             yield Actor(text=text, roots=context_values(handle), ends=True, borrowed=True, loop=loop)
@@ -103,8 +105,7 @@ def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
         if kept(thing):
             continue
         text = f"a finalizer of a {type(thing).__name__}"
-        roots = (info.func, *info.args, *(info.kwargs or {}).values())
-        yield Actor(text=text, roots=roots, ends=callback_may_end(info.func), names_reached=names_by_all([info.func], roots))
+        yield of_callbacks(text, [info.func], (*info.args, *(info.kwargs or {}).values()))
 
 
 def hooks(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:

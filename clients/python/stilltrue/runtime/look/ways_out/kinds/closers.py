@@ -64,6 +64,7 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     callbacks_of_library,
     frame_roots,
     frames_in_packages,
+    given_to_package,
     signal_callbacks,
 )
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import (
@@ -106,13 +107,7 @@ def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Itera
             yield from _thread_closers(place, analysis, places, jobs)
             yield from _item_callback_closers(place, analysis)
     for loop in places.loops():
-        for handle in compat.handles_of(loop) or ():
-            callback, arguments = compat.callback_of(handle)
-            if not compat.is_asyncio(callback):
-                progress = functools.partial(analysis.of_loop, loop)
-                how = "scheduled on its event loop"
-                for closer in _callback_closers(callback, arguments, how, loop):
-                    yield replace(closer, progress=progress)
+        yield from _scheduled_closers(loop, analysis)
         for task in compat.tasks_of(loop) or ():
             yield from _task_closers(task, analysis, jobs)
             yield from _done_callback_closers(task, loop, analysis)
@@ -120,6 +115,16 @@ def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Itera
     for hook in hooks_of_failure(places):
         for closer in _callback_closers(hook.callback, (), hook.text, hook.loop):
             yield replace(closer, progress=functools.partial(analysis.of_failure, hook))
+
+
+def _scheduled_closers(loop: asyncio.AbstractEventLoop, analysis: ProgressAnalysis) -> Iterator[Closer]:
+    """Closers among the timers and scheduled callbacks of a loop, and what those of a package may call."""
+    progress = functools.partial(analysis.of_loop, loop)
+    for callback, arguments in map(compat.callback_of, compat.handles_of(loop) or ()):
+        if not compat.is_asyncio(callback):
+            for one, given in ((callback, arguments), *((one, ()) for one in given_to_package(callback))):
+                for closer in _callback_closers(one, given, "scheduled on its event loop", loop):
+                    yield replace(closer, progress=progress)
 
 
 def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places, jobs: ClosingJobs) -> Iterator[Closer]:

@@ -5,17 +5,21 @@ Removing items from collections and setting attributes or items may do so, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.called_code.nearby import classes_near
 from stilltrue.runtime.look.code.attributes import inherited
 from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
+from stilltrue.runtime.look.progress.stack_ahead import Stretch
+from stilltrue.runtime.look.ways_out.kinds.wakers import frame_roots
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import may_close, mentions_closing
+from stilltrue.runtime.look.ways_out.reach import named_by
 
 _REMOVING = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})
 
@@ -35,6 +39,23 @@ def may_drop(codes: Iterable[CodeType], reachable: Iterable[Any]) -> bool:
         return False
     kinds = _closing_finalized_classes()
     return any(_is_closing(kind, kinds) for kind in classes_near(reachable))
+
+
+def called_when_dropped(stretch: Stretch) -> Iterator[Any]:
+    """What the program's own code ahead may call by dropping an object: its ``__del__``, and weak references' callbacks."""
+    ahead, frame = stretch.ahead, stretch.frame
+    if not is_own_code(frame.f_code):
+        return
+    names = variables_of(frame)
+    removes = not ahead.known or ahead.stored or not _REMOVING.isdisjoint(ahead.mentioned)
+    roots = frame_roots(frame, names) if removes else tuple(names.values()) if ahead.returns else ()
+    for kind in classes_near(roots):
+        found = inherited(kind, "__del__")
+        if type(found) is FunctionType and is_own_code(found.__code__):
+            yield found
+    for root in roots:
+        for one in (root, *(named_by(root) or ())):
+            yield from compat.weakref_callbacks(one)
 
 
 def removes_references(code: CodeType) -> bool:

@@ -140,6 +140,14 @@ def callbacks_of_library(frames: Iterable[FrameType]) -> Iterator[Callback]:
             yield from ((one, ()) for one in found if not _is_library_method_of(names.get("self"), one))
 
 
+def given_to_package(callback: Any) -> list[Any]:
+    """What a scheduled method of an installed package's object may call: the jobs of a scheduler on an event loop."""
+    code, _, owner = compat.code_behind(callback)
+    if code is None or owner is None or not is_application(code) or is_own_code(code) or is_http_library(code):
+        return []
+    return [one for one in callables_behind(owner) if not _is_library_method_of(owner, one)]
+
+
 def _is_library_method_of(owner: Any, function: Any) -> bool:
     while type(function) is functools.partial:
         function = function.func
