@@ -112,16 +112,6 @@ def _mentions(one: Any) -> bool:
     return any(type(name) is str and name in ENDING for name in names)
 
 
-def _is_calls(every: Sequence[Any], code: CodeType, index: int) -> bool:
-    """Whether what is awaited at an instruction is the result of a call, or a future of its own."""
-    if every[skip_back(every, index - 1)].opname in CALLING:
-        return True
-    before = every[skip_back(every, index - 1)].opname
-    if before in ("BEFORE_ASYNC_WITH", "GET_ANEXT", "WITH_EXCEPT_START", "LOAD_SPECIAL"):
-        return True
-    return _refers_to_own(code, every, index)
-
-
 def _refers_to_own(code: CodeType, every: Sequence[Any], index: int) -> bool:
     """Rule 1, for the expression before an instruction."""
     expression = expression_before(every, index)
