@@ -177,6 +177,10 @@ def test_the_injector_is_spread_and_drainable_and_has_no_egress(rendered: Render
             "tls.enabled=true,certificate.selfSigned=true",
             "-- stilltrue ask deadlock --detector watch-stilltrue.shop.svc.cluster.local:7600 --tls-ca-file /tls/ca.crt\n",
         ),
+        (
+            "standby.enabled=true,persistence.accessModes={ReadWriteMany}",
+            "-- stilltrue ask deadlock --detector watch-stilltrue-0.watch-stilltrue-headless.shop.svc.cluster.local:7600,",
+        ),
         ("tls.enabled=true,tls.existingSecret=a,tls.rolesSecret=b", "Questions need the role operator"),
         ("detector.enabled=false,sidecar.detector=elsewhere:7600", "Agents dial   elsewhere:7600"),
     ],
@@ -190,6 +194,16 @@ def test_the_notes_give_commands_that_work_in_the_cluster(values: str, command: 
     assert done.returncode == 0, done.stderr
     assert command in done.stdout
     assert ("exec" in done.stdout) == ("detector.enabled=false" not in values)
+
+
+def test_narrow_network_rules_let_in_the_releases_own_pods(rendered: Rendered) -> None:
+    objects = rendered("secure")
+    rules = one(objects, "NetworkPolicy")["spec"]["ingress"]
+    (own,) = {json.dumps(peer) for rule in rules for peer in rule["from"] if "podSelector" in peer}
+    assert [len(rule["from"]) for rule in rules] == [2, 2]
+    probes = [each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] == "Deployment"]
+    for labels in (*probes, one(objects, "Pod")["metadata"]["labels"]):
+        assert json.loads(own)["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_a_probe_needs_a_named_database_and_its_address_from_a_secret(rendered: Rendered) -> None:
