@@ -56,7 +56,7 @@ def _settings(_context: click.Context, _parameter: click.Parameter, words: tuple
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.isidentifier():
-            raise click.BadParameter(f"{word!r} is not a valid KEY=VALUE")
+            raise click.BadParameter(f"{word!r} is not a valid KEY=VALUE; for example fact=lease")
         try:
             settings[key] = json.loads(value)
         except ValueError:
