@@ -15,6 +15,10 @@ one), and each with near misses: programs that look alike but do not deadlock. `
 detector. The core of the answer must be exactly the parties in the table, with file and line, and no party of a near miss may
 be reported.
 
+One program alone, after `make setup`: `.venv/bin/pytest tests/field -m field -k tiledb_1757`. To ask about it yourself, with a
+`stilltrue serve` running: `.venv/bin/python tests/field/programs/tiledb_1757.py stuck` (programs of several processes take the
+process as well).
+
 Written by `.venv/bin/python -m tests.field.table`; do not edit. Comments in each program mark the lines
 of the parties in the core.
 
