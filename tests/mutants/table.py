@@ -1133,6 +1133,6 @@ MUTANTS = (
         "stilltrue.runtime.look.called_code.reachable_names",
         " and ends_only_own(code):",
         ":",
-        "tests/client/waits/resolvers/test_futures_completed_by_others.py::test_a_party_that_may_complete_a_future_is_a_way_out",
+        "tests/client/look/ways_out/test_future_requests.py::test_a_method_that_cancels_the_calls_of_its_module_is_doubt",
     ),
 )

@@ -97,13 +97,16 @@ class Pump:
 
     def __init__(self) -> None:
         self.loop, self._over = asyncio.new_event_loop(), threading.Event()
+        self._rests, self._piece = False, threading.Lock()
         self.at_rest = self.loop.create_task(asyncio.sleep(FAR_SECONDS))
         self._thread = threading.Thread(target=self._run, name="pump")
         self._thread.start()
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self.loop.run_until_complete(asyncio.sleep(0))
+            with self._piece:
+                if not self._rests:
+                    self.loop.run_until_complete(asyncio.sleep(0))
             self._over.wait(0.05)
         self.at_rest.cancel()
         for one in self.given:
@@ -112,6 +115,12 @@ class Pump:
         self.loop.close()
 
     given: list[asyncio.Task[None]]
+
+    def rest(self) -> None:
+        """The loop does not run from now on, as between two pieces."""
+        self._rests = True
+        with self._piece:
+            pass
 
     def stop(self) -> None:
         self._over.set()
@@ -140,5 +149,6 @@ def test_work_that_a_handler_gives_to_a_loop_run_in_pieces_is_active(alone: Call
         do(b"")
         assert work() == []
         do(b"given")
+        pump.rest()
         wait_until(lambda: work() != [])
     pump.stop()
