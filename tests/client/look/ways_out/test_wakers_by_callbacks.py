@@ -17,6 +17,7 @@ import grpc
 import pytest
 
 from stilltrue import Agent
+from stilltrue.protocol.requests.look import PartyLook
 from tests.client.look.worlds import Stuck, look_at_caller
 
 FAR_SECONDS = 600.0
@@ -213,12 +214,8 @@ EVERY = (
 )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="this system has no such signals")
-@pytest.mark.parametrize("act", [opens, cancels, counts])
-@pytest.mark.parametrize("when", EVERY, ids=lambda one: one.__name__)
-def test_who_will_set_the_event_after_which_another_cancels_is_a_way_out(
-    alone: Callable[..., Agent], stuck: Stuck, when: Callable[[Act], AbstractContextManager[None]], act: Act
-) -> None:
+def _look_while(alone: Callable[..., Agent], stuck: Stuck, acting: AbstractContextManager[object]) -> PartyLook:
+    """The look, within ``acting``, at a caller whose call another thread cancels once an event is set."""
     opened = threading.Event()
 
     def waits() -> None:
@@ -232,12 +229,22 @@ def test_who_will_set_the_event_after_which_another_cancels_is_a_way_out(
     other = threading.Thread(target=waits)
     other.start()
     _OPENED.append(opened)
-    with when(act):
+    with acting:
         seen = look_at_caller(alone, stuck, caller)
     _OPENED.clear()
     _CALLS.clear()
     opened.set()
     other.join()
+    return seen
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system has no such signals")
+@pytest.mark.parametrize("act", [opens, cancels, counts])
+@pytest.mark.parametrize("when", EVERY, ids=lambda one: one.__name__)
+def test_who_will_set_the_event_after_which_another_cancels_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, when: Callable[[Act], AbstractContextManager[None]], act: Act
+) -> None:
+    seen = _look_while(alone, stuck, when(act))
     assert bool(seen.ways_out) is (act is not counts), seen.ways_out
 
 
@@ -265,23 +272,5 @@ def whose_reference_opens() -> Kept:
 def test_who_drops_an_object_whose_finalizer_sets_the_event_is_a_way_out(
     alone: Callable[..., Agent], stuck: Stuck, kind: Callable[[], Any]
 ) -> None:
-    opened = threading.Event()
-
-    def waits() -> None:
-        opened.wait()
-        cancels()
-
-    def caller(get: Any) -> None:
-        _CALLS.append(get.future(b""))
-        _CALLS[-1].result()
-
-    other = threading.Thread(target=waits)
-    other.start()
-    _OPENED.append(opened)
-    with _dropping(kind()):
-        seen = look_at_caller(alone, stuck, caller)
-    _OPENED.clear()
-    _CALLS.clear()
-    opened.set()
-    other.join()
+    seen = _look_while(alone, stuck, _dropping(kind()))
     assert bool(seen.ways_out) is (kind is not Counts), seen.ways_out

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from stilltrue import Agent
+from stilltrue.protocol.requests.look import PartyLook
 from tests.client.look.ways_out.closing import FAR_SECONDS, interrupted, may_close_the_channel
 from tests.client.look.worlds import Stuck, look_at_caller
 from tests.client.waits.releasers import commands
@@ -109,12 +110,9 @@ def begun(given: Callable[..., None], act: Callable[..., object], over: threadin
     return runner
 
 
-@pytest.mark.parametrize("act", [cancels, opens, counts])
-@pytest.mark.parametrize("given", [as_a_job, as_a_callback, as_a_handler])
-def test_what_a_package_was_given_to_call_may_end_the_wait(
-    alone: Callable[..., Agent], stuck: Stuck, given: Callable[..., None], act: Callable[..., object]
-) -> None:
-    opened, over = threading.Event(), threading.Event()
+def _look_beside(alone: Callable[..., Agent], stuck: Stuck) -> PartyLook:
+    """The look at a caller whose call another thread cancels once an event is set."""
+    opened = threading.Event()
 
     def waits() -> None:
         opened.wait()
@@ -125,15 +123,26 @@ def test_what_a_package_was_given_to_call_may_end_the_wait(
         CALLS[-1].result()
 
     OPENED.append(opened)
-    others = [begun(given, act, over), threading.Thread(target=waits)]
-    others[-1].start()
+    other = threading.Thread(target=waits)
+    other.start()
     seen = look_at_caller(alone, stuck, caller)
     OPENED.clear()
     CALLS.clear()
     opened.set()
+    other.join()
+    return seen
+
+
+@pytest.mark.parametrize("act", [cancels, opens, counts])
+@pytest.mark.parametrize("given", [as_a_job, as_a_callback, as_a_handler])
+def test_what_a_package_was_given_to_call_may_end_the_wait(
+    alone: Callable[..., Agent], stuck: Stuck, given: Callable[..., None], act: Callable[..., object]
+) -> None:
+    over = threading.Event()
+    runner = begun(given, act, over)
+    seen = _look_beside(alone, stuck)
     over.set()
-    for one in others:
-        one.join()
+    runner.join()
     assert bool(seen.ways_out) is (act is not counts), seen.ways_out
 
 
@@ -141,29 +150,14 @@ def test_what_a_package_was_given_to_call_may_end_the_wait(
 def test_a_job_of_a_packages_scheduler_on_a_loop_may_end_the_wait(
     alone: Callable[..., Agent], stuck: Stuck, act: Callable[..., object]
 ) -> None:
-    opened, loop, scheduler = threading.Event(), asyncio.new_event_loop(), PACKAGE["LoopScheduler"]()
-
-    def waits() -> None:
-        opened.wait()
-        cancels()
-
-    def caller(get: Any) -> None:
-        CALLS.append(get.future(b""))
-        CALLS[-1].result()
-
+    loop, scheduler = asyncio.new_event_loop(), PACKAGE["LoopScheduler"]()
     as_a_job(scheduler, act)
-    OPENED.append(opened)
     loop.call_later(FAR_SECONDS, scheduler.wakes_up)
-    others = [threading.Thread(target=loop.run_forever), threading.Thread(target=waits)]
-    for one in others:
-        one.start()
-    seen = look_at_caller(alone, stuck, caller)
-    OPENED.clear()
-    CALLS.clear()
-    opened.set()
+    runner = threading.Thread(target=loop.run_forever)
+    runner.start()
+    seen = _look_beside(alone, stuck)
     loop.call_soon_threadsafe(loop.stop)
-    for one in others:
-        one.join()
+    runner.join()
     loop.close()
     assert bool(seen.ways_out) is (act is not counts), seen.ways_out
 
