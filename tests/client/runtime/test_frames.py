@@ -166,6 +166,25 @@ def test_two_that_read_each_other_keep_no_frame_until_a_collection(read: str, co
     assert [one() for one in last] == [None, None]
 
 
+@pytest.mark.parametrize(("file", "is_left_out"), [(threading.__file__, True), (__file__, False)])
+def test_what_interrupts_a_reader_is_seen(file: str, is_left_out: bool) -> None:
+    """A handler of a signal may have what would end a wait; the standard library only reads for the agent."""
+    found: dict[str, Any] = {}
+    exec(compile("def handles(there, go):\n there.set()\n go.wait()", file, "exec"), found)
+    source = "def reads(read, handles, there, go):\n read()\n handles(there, go)"
+    exec(compile(source, str(Path(frames.__file__).with_name("reader.py")), "exec"), found)
+    there, go = threading.Event(), threading.Event()
+    thread = threading.Thread(target=found["reads"], args=(frames.innermost_frames_of_others, found["handles"], there, go))
+    thread.start()
+    assert there.wait(PATIENCE_SECONDS)
+    codes = [frame.f_code for frame in frames.frames_of_threads()[thread.ident or 0]]
+    go.set()
+    thread.join()
+    assert codes
+    assert (found["handles"].__code__ not in codes) is is_left_out
+    assert (found["reads"].__code__ not in codes) is is_left_out
+
+
 def test_a_thread_that_goes_on_deciding_whether_to_log_is_read() -> None:
     """A thread that is left out would count as ended."""
     lock = threading.Lock()

@@ -8,8 +8,8 @@ Rules:
 2. Nothing is left behind. Before Python 3.13 a frame keeps the dictionary of its variables once it was requested: that would
    keep alive what the application has released, and the next read would run finalizers. So the frame is left as it was
    (:mod:`~stilltrue.runtime.introspection.frame_dictionary`). A kept frame keeps its variables.
-3. The frames in which a thread reads others are left out, those of other readers, too. They would keep each other, and all that
-   was read, alive until a collection.
+3. The frames in which a thread reads others are left out, those of other readers, too, unless a signal's handler of the
+   application runs in them. They would keep each other, and all that was read, alive until a collection.
 4. Only what is suspended is asked what it awaits. Python 3.11 and 3.12 answer by the code unit after the current instruction,
    which may be a number in that instruction's cache. A coroutine that runs can then answer with an address that is no object: a
    segmentation fault. The check and the question are one expression without calls, in which the interpreter does not switch
@@ -51,6 +51,8 @@ FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
 _READING_ROOMS = tuple(f"{_RUNTIME}{os.sep}{room}{os.sep}" for room in ("introspection", "look", "waits"))
 """The folders whose functions may have what was read in their variables."""
+_READS_BY = (_RUNTIME, os.path.dirname(os.__file__) + os.sep, "<frozen ")  # noqa: PTH120 - compared with names of files
+"""What these call to read: the agent, and the standard library."""
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
 _KEEPS_CALLERS = sys.version_info < (3, 11)
 _YIELD = dis.opmap["YIELD_VALUE"]
@@ -313,8 +315,10 @@ def _frames_from(frame: FrameType | None) -> list[FrameType]:
 def _without_reading(ident: int, frames: Frames) -> Frames:
     """The same frames of a thread, without those in which it reads others (rule 3)."""
     if ident in _readers:
-        reading = [index for index, frame in enumerate(frames) if frame.f_code.co_filename.startswith(_READING_ROOMS)]
-        del frames[: reading[-1] + 1 if reading else 0]
+        files = [frame.f_code.co_filename for frame in frames]
+        outermost = max((index for index, file in enumerate(files) if file.startswith(_READING_ROOMS)), default=-1)
+        if all(file.startswith(_READS_BY) for file in files[: outermost + 1]):  # else a signal's handler has interrupted it
+            del frames[: outermost + 1]
     return frames
 
 
