@@ -18,7 +18,7 @@ from detector.core import registry
 from detector.core.document.reader import read_document
 from detector.core.registry import PluginError, UnknownPredicateError, ask, find_predicate, predicate_names
 from detector.core.snapshot import Snapshot
-from stilltrue.model import Holds, Verdict, Witness
+from stilltrue.model import Activity, Holds, Verdict, Witness
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "decided"
 BUILD = "import setuptools.build_meta as backend, sys; print(backend.build_wheel(sys.argv[1]))"
@@ -62,6 +62,18 @@ class Answers(Raises):
         return Verdict(**self._values)
 
 
+class ComparesWithText(Raises):
+    """Compares an activity with its text, and not with the enum's member."""
+
+    name = "all-idle"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        busy = [name for name, state in snapshot.present().items() if state.activity != "idle"]
+        text = f"{len(busy)} busy"
+        witness = Witness(kind="busy", parties=(), text=text)
+        return Verdict(predicate=self.name, holds=Holds.FALSE if busy else Holds.TRUE, witness=witness, snapshot=snapshot.ref)
+
+
 class NoPredicate:
     pass
 
@@ -90,6 +102,12 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for wheel in wheels.glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(site)
     return site
+
+
+@pytest.mark.parametrize("activity", list(Activity))
+def test_an_activity_and_an_answer_compare_with_their_texts(activity: Activity) -> None:
+    verdict = ask(ComparesWithText(), read_document({"processes": {"a": {"activity": activity.value}}}))
+    assert verdict.holds == ("true" if activity is Activity.IDLE else "false")
 
 
 @pytest.mark.parametrize(

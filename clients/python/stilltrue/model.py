@@ -34,16 +34,16 @@ UNKNOWN_FACT = "unknown"
 """The value of a fact whose amount in a process or message is unknown (it may be none)."""
 
 
-class Activity(Enum):
-    """The activity of a process or party; unknown is ``ACTIVE``."""
+class Activity(str, Enum):
+    """The activity of a process or party; unknown is ``ACTIVE``. Equals its text, such as ``"idle"``."""
 
     ACTIVE = "active"
     IDLE = "idle"
     BLOCKED = "blocked"
 
 
-class Holds(Enum):
-    """The answer to a predicate; docs/design.md section 2 defines what each means."""
+class Holds(str, Enum):
+    """The answer to a predicate; docs/design.md section 2 defines what each means. Equals its text, as an activity does."""
 
     TRUE = "true"
     FALSE = "false"
