@@ -72,6 +72,14 @@ def test_a_process_without_a_name_gets_one() -> None:
         ({"tls_ca_file": "/nowhere/ca.pem"}, {}, "tls_ca_file"),
         ({"tls_key_file": __file__}, {}, "tls_cert_file"),
         ({"labels": "zone"}, {}, "STILLTRUE_LABELS"),
+        ({"labels": 3}, {}, "labels: 3 is not of the form"),
+        ({"backoff_seconds_max": "x"}, {}, "backoff_seconds_max .*'x' is not a number"),
+        ({"backoff_seconds_max": [4]}, {}, "backoff_seconds_max: .* is not a number"),
+        ({"reports_max": 1.5}, {}, "reports_max: 1.5 is not a whole number"),
+        ({"reactive": 1}, {}, "reactive: 1 is not true or false"),
+        ({"block_seconds_max": True}, {}, "block_seconds_max: True is not a number"),
+        ({"service": 7}, {}, "service: 7 is not a text"),
+        ({"excluded_methods": 7}, {}, "excluded_methods: 7 is not a list"),
     ],
 )
 def test_an_invalid_setting_is_refused_in_one_line(given: dict[str, Any], environment: dict[str, str], named: str) -> None:

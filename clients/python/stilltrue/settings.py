@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import cast
@@ -20,12 +20,16 @@ from stilltrue.protocol.names import as_process_name, check_process_name
 _LOGGER = logging.getLogger("stilltrue")
 _PREFIX = "STILLTRUE_"
 _FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file", "stamp_key_file")
-_KINDS = {
-    "bool": "true or false",
-    "float": "a number",
-    "int": "a whole number",
-    "Mapping[str, str]": "of the form name=value,name=value",
+_TEXT = (str, os.PathLike)
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (_TEXT, "a text"),
+    "bool": (bool, "true or false"),
+    "float": ((int, float), "a number"),
+    "int": (int, "a whole number"),
+    "Mapping[str, str]": (Mapping, "of the form name=value,name=value"),
+    "tuple[str, ...]": (Iterable, "a list of patterns"),
 }
+"""By the type of a setting: what is accepted as an argument, and in words."""
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -122,8 +126,11 @@ def _check_given(given: Mapping[str, object]) -> dict[str, object]:
     for name, value in values.items():
         if name not in known:
             raise TypeError(f"no such setting: {name}")
-        if isinstance(value, str) and known[name].startswith(("Mapping", "tuple")):
+        accepted, what = _KINDS[known[name]]
+        if isinstance(value, str) and accepted is not _TEXT:
             values[name] = _parse(name, known[name], value)
+        elif not isinstance(value, accepted) or (isinstance(value, bool) and accepted is not bool):
+            raise SettingRefusedError(f"{name}: {value!r} is not {what}", name)
     for name in _FILES:
         if values.get(name) and not Path(str(values[name])).is_file():
             raise SettingRefusedError(f"{name}: no such file: {values[name]}", name)
@@ -188,5 +195,5 @@ def _parse(name: str, kind: str, text: str) -> object:
         if kind.startswith("tuple"):
             return tuple(part.strip() for part in text.split(",") if part.strip())
     except (ValueError, KeyError):
-        raise SettingRefusedError(f"{name} ({_PREFIX}{name.upper()}): {text!r} is not {_KINDS[kind]}", name) from None
+        raise SettingRefusedError(f"{name} ({_PREFIX}{name.upper()}): {text!r} is not {_KINDS[kind][1]}", name) from None
     return text
