@@ -29,6 +29,8 @@ def cure(incident: str, endpoint: Endpoint, timeout_seconds: float, output: Outp
     The caller of an aborted call gets the status ABORTED and a message that names the incident. No lock is ever taken away.
     Needs the role operator, 'serve --allow-cure', and STILLTRUE_ALLOW_CURE=true in the victims' processes.
 
+    --dry-run needs only the role, and says what else is needed.
+
     Exit code: 0 the incident has ended; 1 it has not, or nothing was aborted; 2 refused. With --dry-run: 0 it can be done.
 
     \b
@@ -73,5 +75,6 @@ def _print(answer: pb.CureResponse, output: Output) -> None:
         out.print(escape(answer.text))
         for victim in answer.victims:
             out.print(f"  {escape(victim.party)}: {escape(victim.text)}")
-        if answer.freed and any(one.aborted for one in answer.victims):
-            out.print(f"  frees {escape(listed(answer.freed))}")
+        able = any(one.aborted for one in answer.victims)
+        if answer.freed and (able or not answer.snapshot):
+            out.print(f"  {'frees' if able else 'would free'} {escape(listed(answer.freed))}")

@@ -42,6 +42,7 @@ _ABORTABLE = "its call will be aborted; a thread that waits for a lock keeps wai
 _THREAD = "it serves no call; one that it waits for will be ended, and if it waits for none, nothing can be aborted"
 _TASK = "its task will be cancelled, unless it holds up its event loop"
 _SETTING = "STILLTRUE_ALLOW_CURE=true"
+_NOT_ALLOWED = "this detector was started without --allow-cure"
 
 
 class Refusal(Enum):
@@ -117,7 +118,7 @@ class Cures:
         self._follow_ups: set[asyncio.Task[Outcome]] = set()
 
     async def plan(self, id: str) -> Plan:
-        """Plan a cure of the incident, without doing anything. Raises :class:`CureRefusedError`."""
+        """Plan a cure of the incident, without doing anything, also where none is allowed. Raises :class:`CureRefusedError`."""
         incident = self._open(id)
         victims, snapshot = self._victims(incident)
         answer = await self._snapshot_store.snapshot(snapshot)
@@ -129,6 +130,8 @@ class Cures:
 
         Raises :class:`CureRefusedError`, having done nothing.
         """
+        if not self.allowed:
+            raise CureRefusedError(Refusal.NOT_ALLOWED, f"{_NOT_ALLOWED}, so it cannot end incidents")
         if id in self._in_progress:
             raise CureRefusedError(Refusal.NOT_NOW, f"another request is already ending {id}")
         self._in_progress.add(id)
@@ -168,9 +171,6 @@ class Cures:
     # -- planning -----------------------------------------------------------------------------------------------------
 
     def _open(self, id: str) -> Incident:
-        if not self.allowed:
-            text = "this detector was started without --allow-cure, so it cannot end incidents"
-            raise CureRefusedError(Refusal.NOT_ALLOWED, text)
         incident = self._current(id)
         if incident is not None:
             return incident
@@ -198,9 +198,12 @@ class Cures:
         member = self._driver.roster.get(name)
         if member is None or member.stream is None or member.lost_at is not None:
             return PartyCured(party=victim, aborted=False, text=f"{name} is not connected")
+        obstacles = [] if self.allowed else [_NOT_ALLOWED]
         if not member.cures:
-            why = f"its process does not allow it ({_SETTING}), or its agent ({member.agent or 'unknown'}) is too old"
-            return PartyCured(party=victim, aborted=False, text=why)
+            agent = member.agent or "unknown"
+            obstacles.append(f"its process does not allow it ({_SETTING}), or its agent ({agent}) is too old")
+        if obstacles:
+            return PartyCured(party=victim, aborted=False, text="; ".join(obstacles))
         _, _, party = victim.partition("/")
         text = _THREAD if party.startswith("thread:") else _TASK if party.startswith("task:") else _ABORTABLE
         return PartyCured(party=victim, aborted=True, text=text)

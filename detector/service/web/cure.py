@@ -3,7 +3,7 @@
 Rules:
 
 1. With roles, the client needs an operator's token or session, or a trusted proxy that names an operator. Without roles,
-   cures are offered only on loopback.
+   cures are offered only on loopback. The API previews a cure also where none is allowed.
 2. A form must contain the secret of the page before it, which other sites cannot read. The API accepts only
    ``application/json``, which forms of other sites cannot send.
 """
@@ -55,8 +55,9 @@ class CurePages:
 
     def offered_to(self, request: web.BaseRequest) -> bool:
         """Whether cures are allowed at all, and to this client (rule 1)."""
-        if not self._cures.allowed:
-            return False
+        return self._cures.allowed and self._is_operator(request)
+
+    def _is_operator(self, request: web.BaseRequest) -> bool:
         if self._roles is None:
             return self._on_loopback
         return Role.OPERATOR in self._roles.of(frozenset(), self._token_of(request), self._user_of(request))
@@ -78,8 +79,8 @@ class CurePages:
 
     async def answer(self, id: str, request: web.BaseRequest) -> Answer:
         """The API: GET previews a cure, POST starts it."""
-        if not self.offered_to(request):
-            return _json({"error": "only an operator may end an incident, and only with --allow-cure"}, HTTPStatus.FORBIDDEN)
+        if not self._is_operator(request):
+            return _json({"error": "only an operator may end an incident"}, HTTPStatus.FORBIDDEN)
         try:
             if request.method == "POST":
                 if request.content_type != "application/json":

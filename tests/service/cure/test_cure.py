@@ -84,6 +84,14 @@ async def test_a_process_that_does_not_allow_cures_is_left_alone(
             assert (answer.status, "--allow-cure" in (await answer.json())["error"]) == (403, True)
         async with http.post(f"{detector.web}/api/v1/incidents") as answer:
             assert answer.status == 405
+        plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
+        (victim,), freed = plan.victims, plan.freed
+        assert (victim.aborted, len(freed)) == (False, 3), "a preview needs no permission, and says what is missing"
+        assert "--allow-cure" in victim.text
+        assert "STILLTRUE_ALLOW_CURE" in victim.text
+        async with http.get(f"{detector.web}/api/v1/incidents/{name}/cure") as answer:
+            preview = await answer.json()
+            assert (answer.status, preview["possible"], preview["freed"]) == (200, False, list(freed))
     c, d = process("a"), process("b")
     deadlock(c, d)
     async with start_detector(tmp_path / "2", allow_cure=True) as detector:
