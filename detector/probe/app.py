@@ -46,7 +46,7 @@ class Probe(LockedRecorder):
             reports_max=settings.reports_max,
         )
         self.fact({})  # one event, so that an idle probe is the same idle process at each look
-        self._connection = Connection(self, settings, self.look_at, sight=self._sight)
+        self._connection = Connection(self, settings, self.look_at, sight=self._sight, kind="probe")
 
     def run(self, stop: StopSignal) -> None:
         """Run until ``stop`` is set."""

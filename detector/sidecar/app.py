@@ -65,7 +65,9 @@ class Sidecar:
             needs_all=settings.needs_all,
         )
         self._probe = PoolProbe(self.program.pool, health_check(settings.program), time.monotonic)
-        self.agent.answer_looks_with(lambda request: self.program.look(request, self._probe.doubt()), self.program.counts)
+        self.agent.answer_looks_with(
+            lambda request: self.program.look(request, self._probe.doubt()), self.program.counts, kind="sidecar"
+        )
         self._pages = HttpServer(Status(settings, self.agent, self.program, self.relays.__len__).answer, log=log)
         self._dialler = Dialler(self._warn)
         self._tasks: list[asyncio.Task[None]] = []

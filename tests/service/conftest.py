@@ -66,6 +66,7 @@ class FakeProcess:
         self.differences: Differences | None = None
         self.cures: Callable[[], None] | None = None
         self.aborts = True
+        self.agent = ""
         self.standing: list[agent_pb2.StandingParty] | None = None
         self.asked_to_cure: list[agent_pb2.Cure] = []
         self.see: Callable[[Look], Look] = lambda look: look
@@ -91,6 +92,7 @@ class FakeProcess:
                 process=process_to_wire(self.id),
                 labels=self.labels,
                 colour=self.recorder.colour,
+                agent=self.agent,
                 looks=self.looks,
                 cures=self.cures is not None,
                 stacks=self.standing is not None,

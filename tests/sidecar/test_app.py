@@ -89,6 +89,8 @@ async def test_the_admin_page_tells_whether_a_detector_has_accepted_the_sidecar(
         async with start_sidecar(program, agent=agent) as (_, listening):
             while not await connected(listening.admin):
                 await asyncio.sleep(0.05)
+            (stacks,) = (await detector.stub.ListStacks(pb.ListStacksRequest(), timeout=30)).processes
+            assert stacks.silent.startswith("a sidecar cannot look into its program, so it has no stacks")
             await detectors.aclose()
             while await connected(listening.admin):
                 await asyncio.sleep(0.05)

@@ -125,6 +125,7 @@ class Agent:
         self._pools = 0
         self._look: Callable[[LookRequest], Look] | None = None
         self._counts: Callable[[], dict[str, Any]] | None = None
+        self._kind = "python"
         self._for_threads = ThreadLocks(self._session)
         self.aio = TaskLocks(self._session)
         """Makes locks, semaphores and queues for tasks: ``agent.aio.Lock()``."""
@@ -153,7 +154,7 @@ class Agent:
                 stacks = None if self._look else self._find_stacks(settings.block_seconds_max)
                 search = self._search
                 self._connection = self._connect(
-                    live, settings, look, self._rename, sight, self.transport, cure, stacks, search
+                    live, settings, look, self._rename, sight, self.transport, cure, stacks, search, self._kind
                 )
                 self._connection.start()
                 process_hooks.say_goodbye_in_children(self.close)
@@ -341,13 +342,13 @@ class Agent:
             connection.request_snapshot(reason)
 
     def answer_looks_with(
-        self, look: Callable[[LookRequest], Look], counts: Callable[[], dict[str, Any]] | None = None
+        self, look: Callable[[LookRequest], Look], counts: Callable[[], dict[str, Any]] | None = None, kind: str = "python"
     ) -> None:
         """Let ``look`` answer verification rounds; call it before :meth:`start`. For an agent of another process's parties.
 
-        ``counts`` returns what the agent covers, as :meth:`.Sight.counts` does; None: unknown.
+        ``counts`` returns what the agent covers, as :meth:`.Sight.counts` does; None: unknown. ``kind`` is shown to readers.
         """
-        self._look, self._counts = look, counts
+        self._look, self._counts, self._kind = look, counts, kind
 
     # -- internals -----------------------------------------------------------------------------------------------------
 

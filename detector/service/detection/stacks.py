@@ -13,6 +13,11 @@ from stilltrue.protocol.requests.stacks import StacksFound
 
 ANSWER_SECONDS_MAX = 5.0
 """Time limit for an agent, which looks twice, ``block_seconds_max`` apart."""
+_NO_STACKS = {
+    "sidecar": "a sidecar cannot look into its program, so it has no stacks: use the program's own tools (a thread dump)",
+    "probe": "a probe reads waits from its server, which has no stacks",
+}
+"""By the first part of the agent's name and version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +46,7 @@ class StacksRequests:
         if member.stream is None:
             return ProcessStacks(process=member.name, found=nothing, silent="it is not connected")
         if not member.stacks:
-            text = (
-                "a sidecar or a probe cannot look into its program: use the program's own tools, such as a thread dump "
-                f"(if it is neither, its agent, {member.agent or 'unknown'}, is too old)"
-            )
+            text = _NO_STACKS.get(member.agent.partition("/")[0], f"its agent ({member.agent or 'unknown'}) is too old")
             return ProcessStacks(process=member.name, found=nothing, silent=text)
         key = number, member.name
         future = self._waiting[key] = asyncio.get_running_loop().create_future()

@@ -25,15 +25,17 @@ async def test_each_process_returns_its_stacks_or_why_there_are_none(
     start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks, "ANSWER_SECONDS_MAX", 1.0)
-    a, old, mute = process("a"), process("old"), process("mute")
+    a, old, mute, probe = process("a"), process("old"), process("mute"), process("probe")
     a.standing, mute.standing, mute.blind = [HELD, UNKNOWN], [], True
+    old.agent, probe.agent = "python/0.0.1", "probe/0.1.0"
     async with start_detector(tmp_path) as detector:
-        await detector.join(a, old, mute)
+        await detector.join(a, old, mute, probe)
         found = (await detector.stub.ListStacks(pb.ListStacksRequest(), timeout=30)).processes
-        assert [one.process for one in found] == ["a", "mute", "old"]
+        assert [one.process for one in found] == ["a", "mute", "old", "probe"]
         assert list(found[0].parties) == [HELD, UNKNOWN]
         assert "did not answer" in found[1].silent
-        assert "a sidecar or a probe cannot look into its program: use the program's own tools" in found[2].silent
+        assert found[2].silent == "its agent (python/0.0.1) is too old"
+        assert found[3].silent == "a probe reads waits from its server, which has no stacks"
         (alone,) = (await detector.stub.ListStacks(pb.ListStacksRequest(process="a"), timeout=30)).processes
         assert list(alone.parties) == [HELD, UNKNOWN]
         with pytest.raises(grpc.aio.AioRpcError, match="no process or service 'none' is a member") as refused:

@@ -89,6 +89,7 @@ class Connection:
         cure: Callable[[CureRequest], Cured] | None = None,
         stacks: Callable[[int], StacksFound] | None = None,
         reports_sent: Callable[[], None] = lambda: None,
+        kind: str = "python",
     ) -> None:
         """``live`` receives markers and returns reports; ``look`` answers verification rounds.
 
@@ -96,7 +97,7 @@ class Connection:
         ``sight`` returns what the agent sees of the process; ``transport`` adds the connections of calls to reports.
         ``cure`` aborts calls at an operator's request; None: this process does not allow it.
         ``stacks`` returns the stacks of parties that have long been without progress; it may be slow.
-        ``reports_sent`` is called after each report.
+        ``reports_sent`` is called after each report. ``kind``: the first part of the agent's name and version in the hello.
         """
         self._live = live
         self._detector_requests = DetectorRequests(live, self._wake_sender, look, cure, stacks)
@@ -104,6 +105,7 @@ class Connection:
         self._sight = sight
         self._transport = transport
         self._reports_sent = reports_sent
+        self._kind = kind
         self._name_taken_since: float | None = None
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
@@ -331,7 +333,7 @@ class Connection:
             process=process_to_wire(live.recorder.process),
             labels=self._settings.labels,
             colour=live.recorder.colour,
-            agent=f"python/{__version__}",
+            agent=f"{self._kind}/{__version__}",
             reactive=self._settings.reactive,
             looks=True,
             cures=self._detector_requests.cures,
