@@ -17,6 +17,7 @@ from detector.commands.live.doctor import complaints_of
 from detector.core.registry import find_predicate
 from detector.service.settings import Expectation
 from detector.service.storage.archive_sink import FOLDER
+from stilltrue.model import PartyName
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
@@ -150,6 +151,19 @@ async def test_an_agent_reports_its_blind_spots(
         verdict = await detector.ask()
         assert "covers 1 of 2 members; blind: b" in verdict.witness.text
         assert list(verdict.coverage.blind[0].reasons) == [why]
+
+
+async def test_a_process_whose_parties_answer_names_is_not_blind_while_nobody_waits(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a = process("a")
+    async with start_detector(tmp_path) as detector, asyncio.timeout(10):
+        await detector.join(a)
+        await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight()))
+        while not (await detector.ask()).coverage.blind:
+            await asyncio.sleep(0.01)
+        a.recorder.holds(PartyName("a/task:writer"), "a:writer")
+        assert not (await detector.ask()).coverage.blind
 
 
 async def test_termination_is_undetermined_while_a_member_has_channels_that_are_not_recorded(

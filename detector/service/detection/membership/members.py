@@ -209,6 +209,8 @@ class Member:
         sight, unrecorded = self.sight, self.unrecorded()
         if sight is None or sight.servers or sight.channels or sight.calls or self.busy():
             return unrecorded
+        if self.report is not None and self.report.holds:  # parties that hold something or answer a name
+            return unrecorded
         if sight.servers_unseen or sight.channels_unseen:
             return unrecorded
         return ("no server, channel or call is recorded", *unrecorded)
