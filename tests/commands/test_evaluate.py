@@ -136,6 +136,17 @@ def test_unknown_keys_are_reported_on_standard_error_and_ignored(tmp_path: Path)
     assert (many.exit_code, many.stderr) == (0, f"stilltrue: {lines}: 2: hue: {said}\n")
 
 
+def test_a_verdict_is_refused_since_it_would_pass_for_an_empty_snapshot(tmp_path: Path) -> None:
+    snapshot, verdict = tmp_path / "snapshot.json", tmp_path / "verdict.json"
+    snapshot.write_text(json.dumps(RING))
+    told = run("deadlock", str(snapshot), "--json")
+    assert told.exit_code == 0
+    verdict.write_text(told.stdout)
+    again = run("deadlock", str(verdict))
+    assert (again.exit_code, again.stdout) == (2, "")
+    assert again.stderr.startswith(f"stilltrue: {verdict}: 1: predicate: this is a verdict, not a snapshot; ")
+
+
 def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
     absent = run("deadlock", str(tmp_path / "absent.json"))
     assert (absent.exit_code, absent.stderr) == (2, f"stilltrue: {tmp_path / 'absent.json'}: No such file or directory\n")

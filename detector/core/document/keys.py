@@ -4,6 +4,7 @@
 2. An annotation (``ANNOTATIONS``, or any key that begins with ``x-``) does not affect the snapshot; any object may have it.
 3. Any other key that resembles a known one counts as misspelt. This is an error, since ignoring it could change the answer.
 4. All other keys are ignored, and the caller is notified.
+5. A verdict, as ``ask --json`` prints it, is an error: it would pass for an empty snapshot, of which nothing holds.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class ObjectKind(Enum):
     MESSAGE = ("facts", "source", "target", "what")
 
 
+_OF_VERDICTS = frozenset({"predicate", "holds", "witness"})
+_OF_SNAPSHOTS = frozenset({"processes", "waits", "in_transit"})
 _EXPECTED = {kind: ANNOTATIONS.union(kind.value) for kind in ObjectKind}
 
 
@@ -72,6 +75,13 @@ class KeyCheck:
                 raise DocumentError(f'unknown key; did you mean "{near}"? ({OWN_HINT})', path=path)
             self._reported.add((kind, key))
             self._on_unknown_key(DocumentError(f"unknown key, ignored ({OWN_HINT})", path=path))
+
+
+def refuse_verdict(top: Collection[str]) -> None:
+    """Raise :class:`.DocumentError` if a document with the keys ``top`` is a verdict (rule 5)."""
+    if _OF_VERDICTS.issubset(top) and not _OF_SNAPSHOTS.intersection(top):
+        text = "this is a verdict, not a snapshot; 'stilltrue show ID --format json' prints the snapshot"
+        raise DocumentError(text, path=("predicate",))
 
 
 def first_with(key: str, values: Sequence[Mapping[str, Any]]) -> int:

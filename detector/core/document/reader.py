@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, NoReturn
 
-from detector.core.document.keys import KeyCheck, ObjectKind, OnUnknownKey, first_with, ignore_unknown_key
+from detector.core.document.keys import KeyCheck, ObjectKind, OnUnknownKey, first_with, ignore_unknown_key, refuse_verdict
 from detector.core.document.locate import line_of
 from detector.core.document.values import (
     DocumentError,
@@ -98,6 +98,7 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
         Names the invalid or misspelt key.
     """
     top = object_of(raw, ())
+    refuse_verdict(top)
     keys = KeyCheck(on_unknown_key)
     keys.check(ObjectKind.DOCUMENT, top, lambda _: ())
     missing = _processes(top, "missing")
