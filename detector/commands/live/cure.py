@@ -74,7 +74,9 @@ def _print(answer: pb.CureResponse, output: Output) -> None:
         out = console()
         out.print(escape(answer.text))
         for victim in answer.victims:
-            out.print(f"  {escape(victim.party)}: {escape(victim.text)}")
+            line = f"{victim.party}: {victim.text}"
+            if line not in answer.text:
+                out.print(f"  {escape(line)}")
         able = any(one.aborted for one in answer.victims)
         if answer.freed and (able or not answer.snapshot):
             out.print(f"  {'frees' if able else 'would free'} {escape(listed(answer.freed))}")
