@@ -73,6 +73,8 @@ def test_a_process_without_a_name_gets_one() -> None:
         ({"tls_key_file": __file__}, {}, "tls_cert_file"),
         ({"labels": "zone"}, {}, "STILLTRUE_LABELS"),
         ({"labels": 3}, {}, "labels: 3 is not of the form"),
+        ({"labels": {"version": 42}}, {}, "labels: .* is not .* a mapping of texts"),
+        ({"excluded_methods": ["/a/b", 3]}, {}, "excluded_methods: .* is not a list"),
         ({"backoff_seconds_max": "x"}, {}, "backoff_seconds_max .*'x' is not a number"),
         ({"backoff_seconds_max": [4]}, {}, "backoff_seconds_max: .* is not a number"),
         ({"reports_max": 1.5}, {}, "reports_max: 1.5 is not a whole number"),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from stilltrue.protocol.address import is_address, what_is_wrong
 from stilltrue.protocol.names import as_process_name, check_process_name
@@ -20,16 +20,24 @@ from stilltrue.protocol.names import as_process_name, check_process_name
 _LOGGER = logging.getLogger("stilltrue")
 _PREFIX = "STILLTRUE_"
 _FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file", "stamp_key_file")
-_TEXT = (str, os.PathLike)
-_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "str": (_TEXT, "a text"),
-    "bool": (bool, "true or false"),
-    "float": ((int, float), "a number"),
-    "int": (int, "a whole number"),
-    "Mapping[str, str]": (Mapping, "of the form name=value,name=value"),
-    "tuple[str, ...]": (Iterable, "a list of patterns"),
+
+
+def _are_texts(values: Collection[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (lambda value: isinstance(value, (str, os.PathLike)), "a text"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "float": (lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number"),
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "Mapping[str, str]": (
+        lambda value: isinstance(value, Mapping) and _are_texts((*value, *value.values())),
+        "of the form name=value,name=value, or a mapping of texts",
+    ),
+    "tuple[str, ...]": (lambda value: isinstance(value, Collection) and _are_texts(value), "a list of patterns"),
 }
-"""By the type of a setting: what is accepted as an argument, and in words."""
+"""By the type of a setting: whether a value is accepted as an argument, and what is, in words."""
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -126,10 +134,10 @@ def _check_given(given: Mapping[str, object]) -> dict[str, object]:
     for name, value in values.items():
         if name not in known:
             raise TypeError(f"no such setting: {name}")
-        accepted, what = _KINDS[known[name]]
-        if isinstance(value, str) and accepted is not _TEXT:
+        is_valid, what = _KINDS[known[name]]
+        if isinstance(value, str):
             values[name] = _parse(name, known[name], value)
-        elif not isinstance(value, accepted) or (isinstance(value, bool) and accepted is not bool):
+        elif not is_valid(value):
             raise SettingRefusedError(f"{name}: {value!r} is not {what}", name)
     for name in _FILES:
         if values.get(name) and not Path(str(values[name])).is_file():
