@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,8 @@ from detector.ops.address import Address, why_not_bound
 from detector.ops.http import HttpServer
 from detector.ops.logs import Log
 from detector.sidecar.call_headers import Inbound
+from detector.sidecar.failures import RelayFailure
+from detector.sidecar.handshake import Handshake
 from detector.sidecar.http2.connection import Connection
 from detector.sidecar.http2.relay import Relay, Route
 from detector.sidecar.http2.routes import Dialler, InboundRoute, OutboundRoute, UpstreamChannels
@@ -26,7 +29,12 @@ from detector.sidecar.tracking.program import Program
 FOLLOW_SECONDS = 2.0
 """Interval between checks of the certificate files."""
 
-WARN_SECONDS_MIN = 1.0
+WARN_SECONDS_MIN = 60.0
+"""Interval between two lines about the same failure, since callers may retry in a tight loop."""
+
+FAILURES_MAX = 100
+"""The number of different failures that are logged within that time."""
+
 BACKLOG = 1024
 
 
@@ -50,7 +58,7 @@ class Sidecar:
         """Raises :class:`~detector.sidecar.tls.TlsRefusedError`, :class:`~stilltrue.settings.SettingRefusedError`."""
         self.settings = settings
         self._log = log
-        self._warned_at = 0.0
+        self._warned: dict[RelayFailure, float] = {}
         self.relays: dict[Relay, None] = {}
         self._servers: list[asyncio.Server] = []
         self._tls_in = _tls(settings.inbound_tls, server=True)
@@ -119,10 +127,14 @@ class Sidecar:
             raise CannotListenError(text) from None
 
     async def _listen(self, flag: str, address: Address, new_route: Callable[[], Route], tls: Tls | None) -> Address:
+        def accept() -> asyncio.Protocol:
+            return self._accept(new_route())
+
+        def shake() -> asyncio.Protocol:
+            return accept() if tls is None else Handshake(tls, accept, self._warn)
+
         try:
-            server = await asyncio.get_running_loop().create_server(
-                lambda: self._accept(new_route()), address.host, address.port, backlog=BACKLOG, ssl=tls.context if tls else None
-            )
+            server = await asyncio.get_running_loop().create_server(shake, address.host, address.port, backlog=BACKLOG)
         except OSError as error:
             raise CannotListenError(f"{flag}: cannot listen on {address}: {why_not_bound(error)}") from None
         self._servers.append(server)
@@ -136,12 +148,13 @@ class Sidecar:
     def _closed(self, relay: Relay) -> None:
         self.relays.pop(relay, None)
 
-    def _warn(self, text: str) -> None:
-        """Log a failure, at most once a second, since callers may retry in a tight loop."""
+    def _warn(self, failure: RelayFailure) -> None:
+        """Log a failure, unless it was logged a short time ago."""
         now = time.monotonic()
-        if now - self._warned_at >= WARN_SECONDS_MIN:
-            self._warned_at = now
-            self._log.warning("relay failed", text=text)
+        self._warned = {one: at for one, at in self._warned.items() if now - at < WARN_SECONDS_MIN}
+        if failure not in self._warned and len(self._warned) < FAILURES_MAX:
+            self._warned[failure] = now
+            self._log.warning("relay failed", **dataclasses.asdict(failure))
 
     async def _follow_files(self) -> None:
         while True:

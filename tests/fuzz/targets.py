@@ -211,12 +211,17 @@ class _Wire:
     def abort(self) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+    def get_extra_info(self, name: str) -> None: ...
     def is_closing(self) -> bool:
         return False
 
 
 class _Nowhere:
     """A route that refuses every call."""
+
+    direction = "inbound"
+    address = None
+    tls = None
 
     def begin(self, relay: Relay) -> None: ...
     def choose(self, relay: Relay, headers: Any) -> Any:

@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 
 from detector.ops.address import Address, AddressError, parse_address
+from detector.sidecar.failures import RelayFailure
 from detector.sidecar.http2 import connection, frames
 from detector.sidecar.http2.hpack import HeaderReader, Headers, write_headers
 from detector.sidecar.http2.messages import MessageCounter
@@ -41,6 +42,10 @@ class Wire:
 
     def resume_reading(self) -> None:
         self.reading = True
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        assert name == "peername"
+        return "192.0.2.7", 50000
 
     def take(self) -> list[tuple[int, int, int, bytes]]:
         """The frames written since the last look: kind, flags, stream, payload."""
@@ -82,10 +87,14 @@ class Followed:
 class Joined:
     """A relay between two wires, and its own way and observer."""
 
+    direction = "inbound"
+    address = None
+    tls = None
+
     def __init__(self, refusal: str = "") -> None:
         self.refusal = refusal
         self.calls: list[Followed] = []
-        self.warnings: list[str] = []
+        self.warnings: list[str | RelayFailure] = []
         self.relay = Relay(self, fault=self.warnings.append, warn=self.warnings.append, closed=lambda _: None)
         self.caller, self.server = Wire(), Wire()
         self.relay.caller.connection_made(self.caller)  # type: ignore[arg-type]
@@ -284,9 +293,8 @@ def test_a_frame_is_at_most_as_long_as_the_other_side_has_announced(joined: Join
     assert not joined.caller.closing
     joined.from_caller(frames.frame(frames.DATA, 0, 1, bytes(announced + 1))[: frames.HEAD_BYTES])
     assert (joined.caller.closing, joined.server.closing) == (True, True)
-    assert joined.warnings == [
-        f"a connection from the caller was closed: a frame of {announced + 1} bytes exceeds the limit of {announced}"
-    ]
+    text = f"a connection from the caller was closed: a frame of {announced + 1} bytes exceeds the limit of {announced}"
+    assert joined.warnings == [RelayFailure(direction="inbound", peer="192.0.2.7", text=text)]
 
 
 def test_an_announced_setting_binds_only_the_other_side(joined: Joined) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,79 @@ async def test_upstreams_are_called_over_tls(program: str, start_sidecar: Any, t
                     with pytest.raises(grpc.aio.AioRpcError):
                         await call(str(at_client.outbound), None)
         assert server.program.inbound == 1
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
+    """What the sidecars logged of connections that failed: direction, text and fix; clears the log."""
+    found = [record.stilltrue_fields for record in caplog.records if record.message == "relay failed"]  # type: ignore[attr-defined]
+    caplog.clear()
+    assert all(one["peer"].startswith(("127.0.0.1", "localhost:")) for one in found)
+    return [(one["direction"], one["text"], one["fix"]) for one in found]
+
+
+async def test_a_refused_caller_is_logged_once_with_what_to_change(
+    program: str, start_sidecar: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = own_certificate(tmp_path / "ours"), own_certificate(tmp_path / "theirs")
+    async with start_sidecar(program, inbound_tls=ours) as (sidecar, listening):
+        target = f"localhost:{listening.inbound.port}"
+        for shown, text, flag in (
+            (None, "it does not speak TLS", "--upstream-tls"),
+            (credentials(ours), "it presents no client certificate", "--inbound-tls-client-ca-file"),
+            (credentials(ours, theirs), "its client certificate is not accepted", "--inbound-tls-client-ca-file"),
+        ):
+            for _ in range(2):
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await call(target, shown)
+            ((direction, told, fix),) = refusals(caplog)
+            assert direction == "inbound"
+            assert told.startswith(f"TLS handshake: {text}")
+            assert flag in fix
+        _, writer = await asyncio.open_connection(listening.inbound.host, listening.inbound.port)  # a TCP probe
+        writer.close()
+        await writer.wait_closed()
+        assert await call(target, credentials(ours, ours)) == b"hello"
+        assert not refusals(caplog)
+        while sidecar.relays:  # none stays behind: it would hold up the end
+            await asyncio.sleep(0.01)
+
+
+async def test_a_server_that_refuses_us_is_logged_with_what_to_change(
+    program: str, start_sidecar: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = own_certificate(tmp_path / "ours"), own_certificate(tmp_path / "theirs")
+    async with start_sidecar(program, inbound_tls=ours) as (_, at_server):
+        server = parse_address(f"localhost:{at_server.inbound.port}")
+        for address, tls, text, fix in (
+            (server, None, "it closed the connection without an answer", "if it speaks TLS: --upstream-tls"),
+            (server, TlsFiles(ca=ours.ca), "it closed the connection without an answer", "if it requires a client certificate"),
+            (server, TlsFiles(ca=theirs.ca), f"{server} cannot be reached: its certificate is not", "its CA belongs into"),
+            (parse_address(program), ours, f"{program} cannot be reached: it does not speak TLS", "leave out --upstream-tls"),
+        ):
+            upstreams = Upstreams(named={"*": address}, tls=tls is not None)
+            async with start_sidecar(program, upstreams=upstreams, upstream_tls=tls) as (_, at_client):
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await call(str(at_client.outbound), None)
+            outbound = [one for one in refusals(caplog) if one[0] == "outbound"]
+            assert len(outbound) == 1
+            assert outbound[0][1].startswith(text)
+            assert outbound[0][2].startswith(fix)
+
+
+async def test_tls_to_a_plaintext_port_is_logged_with_what_to_change(
+    program: str, start_sidecar: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = own_certificate(tmp_path)
+    async with start_sidecar(program, program) as (_, listening):
+        for port, direction, flag in (
+            (listening.inbound.port, "inbound", "--inbound-tls-cert-file"),
+            (listening.outbound.port, "outbound", "--upstream-tls"),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call(f"localhost:{port}", credentials(ours))
+            ((told, text, fix),) = refusals(caplog)
+            assert (told, text) == (direction, "it speaks TLS where the sidecar expects plaintext")
+            assert flag in fix
 
 
 async def test_replaced_files_are_reloaded(program: str, start_sidecar: Any, tmp_path: Path) -> None:

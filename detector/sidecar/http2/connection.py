@@ -23,6 +23,9 @@ from detector.sidecar.http2.frames import (
 )
 from detector.sidecar.http2.hpack import HeaderReader, Headers
 
+TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+"""How an alert and a handshake begin: neither is the beginning of HTTP/2."""
+
 NO_TABLE = b"\x20"
 """Sent once, before the first header block, to set the size of our compression table to 0 (RFC 7541, 4.2)."""
 
@@ -45,11 +48,14 @@ class ConnectionPair(Protocol):
     def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
         """SETTINGS arrived; return the frame to forward."""
 
-    def lost(self, end: Connection) -> None:
+    def lost(self, end: Connection, error: Exception | None) -> None:
         """The connection is lost."""
 
     def broken(self, end: Connection, why: str) -> None:
         """The peer violated the protocol; the connection is being closed."""
+
+    def spoke_tls(self, end: Connection) -> None:
+        """The peer speaks TLS on a plaintext connection, which is being closed."""
 
 
 class Connection(asyncio.Protocol):
@@ -65,6 +71,10 @@ class Connection(asyncio.Protocol):
         """The largest frame that the peer may send: the largest size that the other peer has announced."""
         self.made = False
         self.gone = False
+        self.heard = False
+        """Whether the peer has sent anything."""
+        self.left = False
+        """Whether we have ended the connection."""
         self._transport: asyncio.Transport | None = None
         self._waiting: list[bytes] = []
         self._reader = HeaderReader()
@@ -95,20 +105,25 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Split the bytes into frames, inspect and forward them."""
+        if not self.heard:
+            self.heard = True
+            if data.startswith(TLS_RECORDS):
+                self._pair.spoke_tls(self)
+                self._close_both()
+                return
         try:
             passed = self._take(data)
         except BrokenFrameError as error:
             self._pair.broken(self, str(error))
-            self.close()
-            self.other.close()
+            self._close_both()
             return
         if passed:
             self.other.write(passed)
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:
         """The connection is lost."""
         self.gone = True
-        self._pair.lost(self)
+        self._pair.lost(self, error)
 
     def pause_writing(self) -> None:
         """The peer reads slowly: stop reading from the other connection."""
@@ -135,6 +150,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after sending the frames written so far; do not open if not yet established."""
+        self.left = True
         if self._transport is not None:
             self._transport.close()
         elif not self.gone:
@@ -143,8 +159,14 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, like an unreachable peer."""
+        self.left = True
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def peer(self) -> str:
+        """The host of the peer."""
+        return peer_host(self._transport)
 
     def first_block(self) -> bytes:
         """Return the bytes that must precede the first header block sent here; empty from the second call on."""
@@ -152,6 +174,10 @@ class Connection(asyncio.Protocol):
             return b""
         self._table_disabled = True
         return NO_TABLE
+
+    def _close_both(self) -> None:
+        self.close()
+        self.other.close()
 
     def _read_or_not(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -242,6 +268,12 @@ class Connection(asyncio.Protocol):
         block = fragment if self._block is None else bytes(self._block)
         self._block = None
         return self._pair.headers(self, self._block_number, self._reader.read(block), self._block_ends)
+
+
+def peer_host(transport: asyncio.BaseTransport | None) -> str:
+    """Return the host of the peer; with its port, each line of the log would be a new one."""
+    name = None if transport is None else transport.get_extra_info("peername")
+    return str(name[0]) if name else "unknown"
 
 
 def connection_pair(pair: ConnectionPair) -> tuple[Connection, Connection]:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from detector.ops.address import Address
+from detector.sidecar.failures import RelayFailure, left_unanswered, speaks_tls
 from detector.sidecar.http2.connection import Connection, connection_pair
 from detector.sidecar.http2.frames import (
     ACK,
@@ -33,6 +35,7 @@ from detector.sidecar.http2.frames import (
 )
 from detector.sidecar.http2.hpack import Headers, write_headers
 from detector.sidecar.http2.messages import MessageCounter
+from detector.sidecar.tls import Tls
 from detector.sidecar.tracking.observer import CallObserver, TrackedCall, refusal
 
 STREAM_MAX = 2**31 - 1
@@ -42,6 +45,18 @@ LINGER_SECONDS = 5.0
 
 class Route(Protocol):
     """Decides where a relay leads."""
+
+    @property
+    def direction(self) -> str:
+        """Whether the calls are inbound or outbound."""
+
+    @property
+    def address(self) -> Address | None:
+        """The server's address, once it is known."""
+
+    @property
+    def tls(self) -> Tls | None:
+        """The TLS of the connection to the server; None: plaintext."""
 
     def begin(self, relay: Relay) -> None:
         """The caller has connected."""
@@ -65,7 +80,12 @@ class Relay:
     """Two joined connections, to the ``caller`` and to the ``server``."""
 
     def __init__(
-        self, route: Route, *, fault: Callable[[str], None], warn: Callable[[str], None], closed: Callable[[Relay], None]
+        self,
+        route: Route,
+        *,
+        fault: Callable[[str], None],
+        warn: Callable[[RelayFailure], None],
+        closed: Callable[[Relay], None],
     ) -> None:
         """``fault`` is called if our own code fails (the call goes on untracked), ``warn`` if a peer breaks the protocol."""
         self._route = route
@@ -161,16 +181,27 @@ class Relay:
 
     def broken(self, end: Connection, why: str) -> None:
         """A peer violated the protocol; log it."""
-        self._warn(f"a connection from the {'caller' if end.faces_caller else 'server'} was closed: {why}")
+        text = f"a connection from the {'caller' if end.faces_caller else 'server'} was closed: {why}"
+        self._warn(RelayFailure(direction=self._route.direction, peer=self._peer(end), text=text))
 
-    def lost(self, end: Connection) -> None:
+    def spoke_tls(self, end: Connection) -> None:
+        """A peer speaks TLS, and the sidecar does not; log it."""
+        self._warn(speaks_tls(self._route.direction, self._peer(end), calls=end.faces_caller))
+
+    def lost(self, end: Connection, error: Exception | None) -> None:
         """A connection is lost: end its calls and the other connection."""
+        if not (end.faces_caller or end.heard or end.left):
+            route = self._route
+            self._warn(left_unanswered(route.direction, self._peer(end), error, tls=route.tls is not None))
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             self._break(stream, by_caller=end.faces_caller)
         end.other.close()
         if self.caller.gone and (self.server.gone or not self.server.made):
             self._closed(self)
+
+    def _peer(self, end: Connection) -> str:
+        return end.peer if end.faces_caller else str(self._route.address)
 
     # -- streams -------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from detector.ops.address import Address, AddressError
 from detector.sidecar.call_headers import Inbound, Outbound
+from detector.sidecar.failures import INBOUND, OUTBOUND, RelayFailure, unreachable
 from detector.sidecar.http2.hpack import Headers
-from detector.sidecar.http2.relay import Relay
+from detector.sidecar.http2.relay import Relay, Route
 from detector.sidecar.routing import Upstreams
 from detector.sidecar.tls import Tls
 from detector.sidecar.tracking.observer import CallObserver
@@ -24,25 +25,25 @@ CHANNELS_MAX = 10_000
 class Dialler:
     """Connects relays to servers."""
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
+    def __init__(self, warn: Callable[[RelayFailure], None]) -> None:
         self._warn = warn
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def dial(self, relay: Relay, address: Address, tls: Tls | None, failed: Callable[[str], None]) -> None:
+    def dial(self, relay: Relay, address: Address, route: Route, failed: Callable[[str], None]) -> None:
         """Connect the relay to the server; do not read from the caller until then. ``failed`` is called with the reason."""
         relay.caller.hold(True)
-        task = asyncio.get_running_loop().create_task(self._dial(relay, address, tls, failed))
+        task = asyncio.get_running_loop().create_task(self._dial(relay, address, route, failed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _dial(self, relay: Relay, address: Address, tls: Tls | None, failed: Callable[[str], None]) -> None:
+    async def _dial(self, relay: Relay, address: Address, route: Route, failed: Callable[[str], None]) -> None:
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                await _connect(relay, address, None if tls is None else tls.context)
-        except (OSError, ssl.SSLError, TimeoutError) as error:
-            why = f"{address} cannot be reached: {str(error) or 'timed out'}"
-            self._warn(why)
-            failed(why)
+                await _connect(relay, address, None if route.tls is None else route.tls.context)
+        except (OSError, TimeoutError) as error:
+            failure = unreachable(route.direction, str(address), error)
+            self._warn(failure)
+            failed(failure.text)
         finally:
             relay.caller.hold(False)
 
@@ -68,15 +69,18 @@ async def _connect(relay: Relay, address: Address, context: ssl.SSLContext | Non
 class InboundRoute:
     """The route to the program: a connection to it for each connection of a caller."""
 
+    direction = INBOUND
+    tls: Tls | None = None
+
     def __init__(self, dialler: Dialler, address: Address, observer: Inbound) -> None:
         """``address`` is the program's."""
         self._dialler = dialler
-        self._address = address
+        self.address = address
         self._observer = observer
 
     def begin(self, relay: Relay) -> None:
         """Connect at once; if the program is unreachable, abort the caller's connection."""
-        self._dialler.dial(relay, self._address, None, lambda _: relay.caller.abort())
+        self._dialler.dial(relay, self.address, self, lambda _: relay.caller.abort())
 
     def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:  # noqa: ARG002 - there is one destination
         """Return the program's observer."""
@@ -107,12 +111,14 @@ class UpstreamChannels:
 class OutboundRoute:
     """The route to an upstream, which is chosen by the first request of a connection."""
 
+    direction = OUTBOUND
+
     def __init__(self, dialler: Dialler, channels: UpstreamChannels, tls: Tls | None) -> None:
         """``tls`` is for the connections to upstreams; None: plaintext."""
         self._dialler = dialler
         self._channels = channels
-        self._tls = tls
-        self._address: Address | None = None
+        self.tls = tls
+        self.address: Address | None = None
 
     def begin(self, relay: Relay) -> None:
         """Connect at once if there is only one upstream; otherwise wait for the first request."""
@@ -120,26 +126,26 @@ class OutboundRoute:
         if only is None:
             relay.greet()
             return
-        self._address = only
-        self._dialler.dial(relay, only, self._tls, lambda _: relay.caller.abort())
+        self.address = only
+        self._dialler.dial(relay, only, self, lambda _: relay.caller.abort())
 
     def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:
         """Return the upstream's observer."""
         authority = _authority(headers)
-        if self._address is None or self._channels.upstreams.only is None:
+        if self.address is None or self._channels.upstreams.only is None:
             try:
                 address = self._channels.upstreams.find(authority, self._channels.own_address)
             except AddressError as refusal:
                 return f"stilltrue sidecar: {refusal}"
-            if self._address is None:
-                self._address = address
-                self._dialler.dial(relay, address, self._tls, lambda why: relay.refuse_all(f"stilltrue sidecar: {why}"))
-            elif address != self._address:
+            if self.address is None:
+                self.address = address
+                self._dialler.dial(relay, address, self, lambda why: relay.refuse_all(f"stilltrue sidecar: {why}"))
+            elif address != self.address:
                 return (
-                    f"stilltrue sidecar: this connection leads to {self._address}; "
+                    f"stilltrue sidecar: this connection leads to {self.address}; "
                     f"open another grpc.Channel for the authority {authority!r}"
                 )
-        return self._channels.observer(self._address)
+        return self._channels.observer(self.address)
 
 
 def _authority(headers: Headers) -> str:
