@@ -100,6 +100,10 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
         ),
         ("pipeline.mode=cronjob,persistence.enabled=false", "persistence.enabled"),
         ("prometheusRule.enabled=true,prometheusRule.disabled={StilltrueDedlock}", "StilltrueDedlock"),
+        (
+            "standby.enabled=true,persistence.existingClaim=a,podDisruptionBudget.enabled=true",
+            "podDisruptionBudget.maxUnavailable",
+        ),
     ],
 )
 def test_wrong_values_are_refused_by_their_key(value: str, named: str, helm: Helm) -> None:
@@ -138,6 +142,8 @@ def test_the_chart_signs_certificates_that_the_api_server_and_agents_can_check(h
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value.get_values_for_type(DNSName)
         service = secret.removesuffix("-tls")
         assert {service, f"{service}.shop.svc", f"{service}.shop.svc.cluster.local"} <= set(names)
+        later = {f"*.{service}-headless.shop.svc.cluster.local", f"{service}-collectors.shop.svc.cluster.local"}
+        assert secret.endswith("injector-tls") or later <= set(names), "kept when a standby or collectors come"
 
 
 def test_every_pod_of_the_release_can_be_placed(helm: Helm, documents: Documents) -> None:
@@ -204,6 +210,31 @@ def test_narrow_network_rules_let_in_the_releases_own_pods(rendered: Rendered) -
     probes = [each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] == "Deployment"]
     for labels in (*probes, one(objects, "Pod")["metadata"]["labels"]):
         assert json.loads(own)["podSelector"]["matchLabels"].items() <= labels.items()
+    narrow = (
+        "--set",
+        "networkPolicy.agents[0].podSelector.matchLabels.a=b",
+        "--set",
+        "networkPolicy.http[0].podSelector.matchLabels.a=b",
+    )
+    fleet = [each["spec"]["ingress"] for each in rendered("scale-out", *narrow) if each["kind"] == "NetworkPolicy"]
+    assert [len(rules) for rules in fleet] == [1, 2, 2]
+    assert all(json.loads(own) in rule["from"] for rules in fleet for rule in rules), "probes report to collectors"
+
+
+@pytest.mark.parametrize("name", ["secure", "standby"])
+def test_commands_in_the_pod_may_reach_the_detector_by_its_name(name: str, rendered: Rendered) -> None:
+    """The notes give such a command; under TLS loopback is no name in the certificate, and a standby does not answer."""
+    objects = rendered(name)
+    egress = one(objects, "NetworkPolicy")["spec"]["egress"]
+    assert {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]} in egress
+    (own,) = [rule for rule in egress if any("podSelector" in to for to in rule.get("to", []))]
+    detectors = [
+        pod["metadata"]["labels"] for pod in pods(objects) if "--data=/data" in pod["spec"]["containers"][0].get("args", [])
+    ]
+    assert detectors
+    assert all(own["to"][0]["podSelector"]["matchLabels"].items() <= labels.items() for labels in detectors)
+    assert own["ports"] == [{"port": 7600, "protocol": "TCP"}]
+    assert one(rendered("default"), "NetworkPolicy")["spec"]["egress"] == []
 
 
 def test_a_probe_needs_a_named_database_and_its_address_from_a_secret(rendered: Rendered) -> None:
@@ -440,12 +471,9 @@ def test_a_standby_shares_the_volume_and_a_lease_and_agents_know_both(rendered: 
     objects = rendered("injector", *standby)
     sets = [each for each in objects if each["kind"] == "StatefulSet"]
     assert [each["metadata"]["name"] for each in sets] == ["watch-stilltrue", "watch-stilltrue-standby"]
-    claims = {
-        volume["persistentVolumeClaim"]["claimName"]
-        for each in sets
-        for volume in each["spec"]["template"]["spec"]["volumes"]
-        if volume["name"] == "data"
-    }
+    volumes = [volume for pod in pods(objects) for volume in pod["spec"].get("volumes", []) if volume["name"] == "data"]
+    claims = {volume["persistentVolumeClaim"]["claimName"] for volume in volumes}
+    assert len(volumes) == 3, "both detectors, and the pipeline"
     assert claims == {one(objects, "PersistentVolumeClaim")["metadata"]["name"]}
     roles = [each for each in objects if each["kind"] == "Role"]
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}

@@ -117,14 +117,40 @@ app.kubernetes.io/part-of: stilltrue
 {{- end -}}
 {{- end -}}
 
-{{/* Names in the detector's certificate beside its Service's, as JSON: those asked for, and with a standby those of both pods. */}}
+{{/* The release's own pods, as a peer of a NetworkPolicy. */}}
+{{- define "stilltrue.ownPods" -}}
+podSelector:
+  matchLabels:
+    app.kubernetes.io/name: {{ include "stilltrue.name" . }}
+    app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Who may connect: the peers of the values and the release's own pods, or every pod. Takes a dict of root and peers. */}}
+{{- define "stilltrue.peers" -}}
+{{- if .peers -}}
+{{- toYaml (append .peers (include "stilltrue.ownPods" .root | fromYaml)) -}}
+{{- else -}}
+- namespaceSelector: {}
+{{- end -}}
+{{- end -}}
+
+{{/* The claim of the detector's volume. */}}
+{{- define "stilltrue.dataClaim" -}}
+{{- $fullname := include "stilltrue.fullname" . -}}
+{{- default (ternary (printf "%s-data" $fullname) (printf "data-%s-0" $fullname) .Values.standby.enabled) .Values.persistence.existingClaim -}}
+{{- end -}}
+
+{{/*
+Names in the detector's certificate beside its Service's, as JSON: those asked for, with a standby those of both pods, and with
+collectors theirs. What the chart signs itself has them all, since it is kept when they are turned on later.
+*/}}
 {{- define "stilltrue.extraDnsNames" -}}
 {{- $names := .Values.certificate.extraDnsNames -}}
-{{- if .Values.standby.enabled -}}
+{{- if or .Values.standby.enabled .Values.certificate.selfSigned -}}
 {{- $names = append $names (printf "*.%s-headless.%s.svc.%s" (include "stilltrue.fullname" .) .Release.Namespace .Values.clusterDomain) -}}
 {{- end -}}
-{{- if .Values.scaleOut.enabled -}}
-{{- $names = append $names (include "stilltrue.agentsAddress" . | splitList ":" | first) -}}
+{{- if or .Values.scaleOut.enabled .Values.certificate.selfSigned -}}
+{{- $names = append $names (printf "%s-collectors.%s.svc.%s" (include "stilltrue.fullname" .) .Release.Namespace .Values.clusterDomain) -}}
 {{- end -}}
 {{- toJson $names -}}
 {{- end -}}
