@@ -21,7 +21,7 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
 
         nobody = await run("ask", "deadlock")
         assert (nobody.code, nobody.err) == (3, "")
-        assert "no process is connected\n  start one with 'stilltrue run -- python app.py'\n" in nobody.out
+        assert "no process is connected\n  start one with 'stilltrue run -- python app.py': it joins with " in nobody.out
         await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
         free = await run("ask", "deadlock")
         assert free.code == 1

@@ -24,7 +24,9 @@ from stilltrue.model import Holds, Verdict
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "yellow"}
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
-START_ONE = "start one with 'stilltrue run -- python app.py'"
+START_ONE = (
+    "start one with 'stilltrue run -- python app.py': it joins with its first gRPC channel or server, or its first HTTP request"
+)
 NOBODY = f"{NO_MEMBERS}: {START_ONE}"
 _NAMES_MAX = 20
 PIPE_WIDTH = 1_000_000
