@@ -10,6 +10,7 @@ from detector.sidecar.routing import Upstreams
 from detector.sidecar.tls import TlsFiles
 
 WORKERS_MAX = 1_000_000
+EVERY_HOST = ("0.0.0.0", "::")
 _NO_AGENT: Mapping[str, object] = {}
 
 
@@ -46,8 +47,9 @@ class SidecarSettings:
             raise SettingError(f"--workers: must be between 1 and {WORKERS_MAX}, not {self.workers}")
         if not self.outbound.loopback:
             raise SettingError(f"--outbound: {self.outbound} is not loopback: others could call in the program's name")
-        if self.program.port == self.inbound.port != 0 and self.program.host == self.inbound.host:
-            raise SettingError(f"--inbound: {self.inbound} is the program's own address (--app)")
+        everywhere = self.inbound.host in EVERY_HOST and self.program.loopback
+        if self.program.port == self.inbound.port != 0 and (everywhere or self.program.host == self.inbound.host):
+            raise SettingError(f"--inbound: {self.inbound} is the program's own address (--app {self.program})")
         for method in self.never_awaited:
             if not method.startswith("/") or method.count("/") != 2:
                 raise SettingError(f"--never-awaited: {method!r} is not a valid /package.Service/Method")

@@ -75,6 +75,8 @@ async def test_a_listener_that_is_not_a_detector_is_not_called_absent(played: An
         assert (told.code, told.err.count("\n")) == (2, 1)
         assert "but does not answer as a detector" in told.err
         assert "start one" not in told.err
+        told = await here("ask", "deadlock", "--detector", plain.address, "--tls-ca-file", str(authority.file))
+        assert f"{plain.address} does not speak TLS: " in told.err
     async with running(Settings(port=0, http_port=0, data=tmp_path / "tls", period_seconds=0.0, **files)) as listening:
         address = f"localhost:{listening.port}"
         told = await here("ask", "deadlock", "--detector", address)
@@ -85,6 +87,18 @@ async def test_a_listener_that_is_not_a_detector_is_not_called_absent(played: An
         assert (watched.code, watched.err) == (2, told.err)
         told = await here("ask", "deadlock", "--detector", address, "--tls-ca-file", str(authority.file))
         assert told.err == "", "no member has joined, and yet it was understood"
+        (tmp_path / "key.pem").write_bytes(Path(authority.sign("other", to=tmp_path / "other")[1]).read_bytes())
+        other = Authority(tmp_path / "theirs", "their authority")
+        for target, flags, said in (
+            (address, ("--tls-ca-file", str(other.file)), f"the certificate of {address} is not accepted: "),
+            (f"127.0.0.1:{listening.port}", ("--tls-ca-file", str(authority.file)), "is for another host name: "),
+            (address, ("--tls-ca-file", str(key)), f"{key}: not a CA certificate in PEM"),
+            (address, ("--tls-cert-file", str(certificate), "--tls-key-file", str(tmp_path / "key.pem")), "is not the key of"),
+            (address, ("--tls-cert-file", str(key), "--tls-key-file", str(certificate)), "not a certificate and its key"),
+        ):
+            told = await here("ask", "deadlock", "--detector", target, *flags)
+            assert (told.code, told.err.count("\n")) == (2, 1)
+            assert said in told.err
 
 
 class Failed(grpc.RpcError, grpc.Call):  # type: ignore[misc]

@@ -238,6 +238,7 @@ async def test_the_check_says_why_a_sidecar_is_not_ready(start_sidecar: Any) -> 
         {"outbound": Address(host="0.0.0.0", port=1)},
         {"workers": 0},
         {"inbound": Address(host="h", port=1), "program": Address(host="h", port=1)},
+        {"inbound": Address(host="0.0.0.0", port=1), "program": Address(host="127.0.0.1", port=1)},
     ],
 )
 def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:

@@ -64,6 +64,22 @@ _HANDSHAKE_FAILED = (
 )
 """gRPC reports a failed handshake exactly as it reports a port where nothing listens."""
 
+_HANDSHAKES = (
+    (
+        "certificate_verify_failed",
+        "the certificate of {address} is not accepted: give the CA that signed it as --tls-ca-file",
+    ),
+    (
+        "hostname verification|is not in peer certificate",
+        "the certificate of {address} is for another host name: give --detector one of its names",
+    ),
+    (
+        "wrong_version_number",
+        "{address} does not speak TLS: leave out --tls-ca-file and --tls-cert-file, or give the gRPC port (7600 by default)",
+    ),
+)
+"""What to change, by the reason for which a handshake failed, where gRPC gives one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
@@ -159,7 +175,7 @@ def failure(error: grpc.RpcError, address: str) -> CommandError:
     details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
     if code is grpc.StatusCode.UNAVAILABLE:
         if details.startswith("failed to connect") and listens(address):
-            return handshake_failure(address)
+            return handshake_failure(address, details)
         details = _reason(details)
     message = _MESSAGES.get(code, "{details}") if code is not None else "{details}"
     return CommandError(message.format(address=address, details=details))
@@ -170,9 +186,10 @@ def listens(addresses: str) -> bool:
     return any(map(_accepts, addresses.split(",")))
 
 
-def handshake_failure(address: str) -> CommandError:
+def handshake_failure(address: str, details: str = "") -> CommandError:
     """Return the error for a failed handshake at an address that accepts connections."""
-    return CommandError(_HANDSHAKE_FAILED.format(address=address))
+    known = (text for pattern, text in _HANDSHAKES if re.search(pattern, details, re.IGNORECASE))
+    return CommandError(next(known, _HANDSHAKE_FAILED).format(address=address))
 
 
 def _reason(details: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -159,6 +160,25 @@ async def test_an_agent_joins_with_its_certificate_and_rereads_it_when_it_reconn
             assert not await asyncio.to_thread(agent.wait_until_joined, 0.5)
             authority.sign("orders.shop.svc", to=tmp_path / "agent")
             assert await asyncio.to_thread(agent.wait_until_joined, SECONDS_MAX)
+
+
+async def test_an_agent_whose_file_comes_late_says_which_is_missing_once_and_joins(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = authority.sign("orders.shop.svc", to=tmp_path / "agent")
+    late = tmp_path / "ca.crt"
+    shutil.copy(authority.file, late)
+    async with start_detector(tmp_path / "data", **mutual) as detector:
+        agent = _agent(detector.address, late, pair, backoff_seconds_max=0.05)
+        late.unlink()  # as of a Secret that is mounted, but lacks the key
+        with agent:
+            assert not await asyncio.to_thread(agent.wait_until_joined, 0.3)
+            shutil.copy(authority.file, late)
+            assert await asyncio.to_thread(agent.wait_until_joined, SECONDS_MAX)
+    told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert [one for one in told if "ca.crt" in one or "failed open" in one] == [
+        f"no detector: {late}: No such file or directory; this process runs unwatched and keeps trying"
+    ]
 
 
 async def test_a_command_shows_its_certificate_or_its_token(

@@ -24,7 +24,7 @@ from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime import compat
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.backoff import Backoff
-from stilltrue.runtime.membership.credentials import Security
+from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 from stilltrue.runtime.membership.detector_requests import DetectorRequests
 from stilltrue.runtime.membership.differences import Differences
 from stilltrue.runtime.membership.leases import Leases
@@ -117,6 +117,7 @@ class Connection:
         self._wake_pending = False
         self._happenings = -1
         self._refused: grpc.StatusCode | None = None
+        self._unusable = ""
         self._absent_since: float | None = time.monotonic()  # None: it has been logged
         self._lease_seconds = 3.0
         self._leases = Leases(pb.Hello(), 0.0)
@@ -219,6 +220,8 @@ class Connection:
             code = error.code() if isinstance(error, grpc.Call) else None
             self._log_disconnect(code, error)
             self._rename_if_taken(code)
+        except SecurityRefusedError as error:
+            self._log_unusable(str(error))
         except Exception:  # noqa: BLE001 - the thread must outlive any failure of a session
             self._live.report_failure("running a session with the detector")
         return False
@@ -238,6 +241,12 @@ class Connection:
             LOG.warning(text, self._settings.detector, "" if code is None else code.name, details)
         else:
             LOG.debug("detector left: address=%s code=%s", self._settings.detector, code)
+
+    def _log_unusable(self, reason: str) -> None:
+        """Log each reason why the certificates or the token cannot be used once."""
+        if reason != self._unusable:
+            self._unusable = reason
+            LOG.warning("no detector: %s; this process runs unwatched and keeps trying", reason)
 
     def _rename_if_taken(self, code: grpc.StatusCode | None) -> None:
         """Rename the process if its name stays taken for two leases: a dead program would have lost the name by then."""
@@ -299,6 +308,7 @@ class Connection:
             self._report_bytes_max = response.welcome.report_bytes_max
             self._takes_differences = response.welcome.differences
             self._refused = None
+            self._unusable = ""
             self._name_taken_since = None
             self.welcomed.set()
             self.mark.set()

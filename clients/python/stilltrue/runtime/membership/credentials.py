@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ from stilltrue.runtime.membership.secret_file import writable_by_all
 LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
 """Modules that gRPC would otherwise import on the agent's thread when it makes a channel. After a fork at that moment the child
 would inherit a held import lock, and its first channel would hang."""
+
+
+_NOT_PEM = (None, "PEM_LIB", "NO_START_LINE", "NO_CERTIFICATE_OR_CRL_FOUND")
+"""The reasons that ``ssl`` gives for such files (None: "PEM lib"). Its other reasons may be stricter than gRPC's."""
 
 
 class SecurityRefusedError(ValueError):
@@ -53,7 +58,30 @@ class Security:
             return None, token
         ca, certificate = (_read(path) if path else None for path in (self.ca, self.certificate))
         key = _read(self.key, secret=True) if self.key else None
+        self._check()
         return grpc.ssl_channel_credentials(ca, key, certificate), token
+
+    def _check(self) -> None:
+        """Refuse files for which gRPC only reports that it cannot connect: not PEM, or a key of another certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.ca:
+                context.load_verify_locations(self.ca)
+        except ssl.SSLError as error:
+            if error.reason in _NOT_PEM:
+                raise SecurityRefusedError(f"{self.ca}: not a CA certificate in PEM") from None
+        try:
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key, password=b"")
+        except ssl.SSLError as error:
+            if error.reason in _NOT_PEM:
+                raise SecurityRefusedError(
+                    f"{self.certificate} and {self.key}: not a certificate and its key, both in PEM"
+                ) from None
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise SecurityRefusedError(f"{self.key} is not the key of {self.certificate}") from None
+        except OSError as error:
+            raise SecurityRefusedError(f"{self.certificate} and {self.key}: {error.strerror}") from None
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
         """A channel to ``address`` with the files' current content. Raises :class:`SecurityRefusedError`."""
