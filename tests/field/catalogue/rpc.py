@@ -75,4 +75,19 @@ ENTRIES = (
             "supervised": "another thread fails what is in a mailbox later",
         },
     ),
+    Entry(
+        program="queue_pool",
+        source="widely known",
+        library="queue, gRPC",
+        what="A handler has the only connection of a pool that is a queue, and calls its service, which needs a connection.",
+        near={
+            "time_out": "`get` has a timeout",
+            "deadline": "the call has a deadline",
+            "one_more": "there is one more connection, and the inner call is slow",
+            "slow": "the handler is slow, and does not call yet",
+            "another": "another thread adds a connection later",
+            "timer": "a timer adds a connection later",
+            "request": "a request may add a connection",
+        },
+    ),
 )

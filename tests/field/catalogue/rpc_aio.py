@@ -151,4 +151,16 @@ ENTRIES = (
         servers=("redis",),
         modules=("redis",),
     ),
+    Entry(
+        program="aio_queue_pool",
+        source="widely known",
+        library="asyncio, grpcio (aio)",
+        what="A handler has the only session of a pool that is a queue, and calls its service, which needs a session.",
+        near={
+            "limit": "the session is used in `asyncio.timeout`",
+            "slow": "the handler is slow, and does not call yet",
+            "another": "another task adds a session later",
+            "timer": "a timer adds a session later",
+        },
+    ),
 )

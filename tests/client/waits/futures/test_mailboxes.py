@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.client.look.worlds import look_at, of
 from tests.client.waits.conftest import Front
 from tests.client.waits.futures.test_completions import asks
 
+FAR_SECONDS = 60.0
 Reading = Callable[[Any, Callable[[Any], object]], object]
 READ: dict[str, Reading] = {}
 NOT_READ: dict[str, Reading] = {}
@@ -152,3 +155,38 @@ def test_of_a_request_that_is_an_object_an_attribute_is_completed(front: Front) 
     assert front.waits_for(asks, future) == ["thread:holder"]
     mailbox.put(None)
     front.let_go()
+
+
+def _moves_it(mailbox: Any, go: threading.Event) -> None:
+    other: queue.Queue[Any] = queue.Queue()
+    go.wait(FAR_SECONDS)
+    other.put(mailbox.get())
+
+
+def _drains(mailbox: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    with mailbox.mutex:
+        mailbox.queue.clear()
+
+
+def _only_writes_to_it(mailbox: Any, go: threading.Event) -> None:
+    settings = {"size": 1}
+    go.wait(FAR_SECONDS)
+    mailbox.put(settings.get("kind"))
+
+
+@pytest.mark.parametrize(("beside", "expected"), [(_moves_it, True), (_drains, True), (_only_writes_to_it, False)])
+def test_another_party_that_may_take_it_out_of_the_mailbox_is_a_way_out(front: Front, beside: Any, expected: bool) -> None:
+    go = threading.Event()
+    mailbox, future = _run(front, READ["in_two_variables"])
+    other = front.start("beside", beside, mailbox, go)
+    assert front.waits_for(asks, future) == ["thread:holder"]
+    report = front.report_when_still("waiter", "beside")
+    seen = of(look_at(front.agent, report), "front/thread:waiter")
+    future.set_result(1)
+    go.set()
+    other.join(FAR_SECONDS)
+    mailbox.put(None)
+    front.let_go()
+    assert seen.unchanged
+    assert any(one.party != "front/thread:holder" for one in seen.ways_out) is expected, seen

@@ -14,7 +14,7 @@ from stilltrue.runtime.waits.databases import redis_locks
 from stilltrue.runtime.waits.databases import waits as databases
 from stilltrue.runtime.waits.files import waits as files
 from stilltrue.runtime.waits.futures import waits as futures
-from stilltrue.runtime.waits.holders import gates, keyed_gates
+from stilltrue.runtime.waits.holders import gates, keyed_gates, queue_pools
 from stilltrue.runtime.waits.pipes import waits as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
 from stilltrue.runtime.waits.process_pools import pools as process_pools
@@ -48,6 +48,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *futures.RESOLVERS,
     *gates.RESOLVERS,
     *keyed_gates.RESOLVERS,
+    *queue_pools.RESOLVERS,
     *loops.RESOLVERS,
     *servers.RESOLVERS,
     *reactors.RESOLVERS,

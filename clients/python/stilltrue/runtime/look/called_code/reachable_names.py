@@ -11,7 +11,9 @@ Rules:
 4. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
    does not delete or expire keys that others hold; application code that does names the command.
 5. Code that has a pipe or queue of multiprocessing and calls values may run any code: functions come through a pipe by name.
-6. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`).
+6. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`). So does
+   code that may take items out of queues (:mod:`~stilltrue.runtime.waits.holders.queue_operations`), or put into one what it
+   has not taken out of it (:mod:`~stilltrue.runtime.waits.holders.queue_pools`).
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ from stilltrue.runtime.look.code.lookups import (
 from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
 from stilltrue.runtime.waits.futures.own_futures import ENDING, ends_only_own
+from stilltrue.runtime.waits.holders.queue_operations import depended_on, queue_operations
+from stilltrue.runtime.waits.holders.queue_pools import GIVES_ITEMS, gives_items
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
 
@@ -158,6 +162,10 @@ class _CodeNames:
     computed: bool
 
 
+def _done_to_queues(code: CodeType, words: frozenset[str]) -> frozenset[str]:
+    return queue_operations(code, words).union((GIVES_ITEMS,) if gives_items(code, words) else ())
+
+
 def _cached_code_names(code: CodeType, names: dict[str, Any]) -> _CodeNames:
     """The own names of called code, cached per look."""
     known = _code_names_cache.get((id(code), id(names)))
@@ -174,7 +182,9 @@ def _code_names(words: frozenset[str], code: CodeType, names: dict[str, Any]) ->
     named = {id(thing): thing for thing in _globals_named(words, names)}
     return _CodeNames(
         names=words.union(
-            (name for thing in named.values() for name in name_called(thing)), system_operations(code, words, names)
+            (name for thing in named.values() for name in name_called(thing)),
+            system_operations(code, words, names),
+            _done_to_queues(code, words) if depended_on.is_set() else (),
         ),
         named=named,
         any_code=may_run_any_code(code, words),

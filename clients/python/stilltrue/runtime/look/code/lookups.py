@@ -80,6 +80,8 @@ def _texts_after(every: Sequence[dis.Instruction], index: int) -> Iterable[str]:
         while at < len(every) and every[at].opname in ATTRIBUTES | VARIABLES:
             at += 1
     text = every[at].argval if at < len(every) and every[at].opname == "LOAD_CONST" else None
+    if at + 1 < len(every) and every[at + 1].opname in ATTRIBUTES:  # ``"".join(...)``
+        text = None
     if sets:
         return {text if isinstance(text, str) else COMPUTED_SET}
     rest = [one.opname for one in takewhile(lambda one: not one.opname.startswith("CALL"), every[at + 1 :])]

@@ -42,15 +42,16 @@ class _Reading:
     completed: tuple[Expression, ...]
 
 
-def awaiting_completion(frame: FrameType) -> Iterator[Any]:
-    """The objects in queues that a frame will complete, futures or not."""
+def awaiting_completion(frame: FrameType) -> Iterator[tuple[Any, Any]]:
+    """The objects in queues that a frame will complete, futures or not; each with its queue."""
     code = frame.f_code
     ahead = _readings_ahead(code, frame.f_lasti) if _GET in code.co_names else ()
     names = variables_of(frame) if ahead else {}
     for one in ahead:
-        for item in _items_of(value_of(one.queue, names, frame.f_globals)):
+        mailbox = value_of(one.queue, names, frame.f_globals)
+        for item in _items_of(mailbox):
             parts = {name: part for name, index in one.parts.items() if (part := _part(item, index)) is not UNKNOWN}
-            yield from (thing for each in one.completed if (thing := value_of(each, parts, {})) is not UNKNOWN)
+            yield from ((thing, mailbox) for each in one.completed if (thing := value_of(each, parts, {})) is not UNKNOWN)
 
 
 def _items_of(thing: Any) -> Sequence[Any]:
@@ -82,7 +83,7 @@ def _readings(code: CodeType) -> tuple[_Reading, ...]:
         if not done or one.opname not in ATTRIBUTES or one.argval != _GET:
             continue
         source, call = expression_before(every, index), call_of(every, index)
-        parts, stored = _stored_after(every, call) if source and call is not None else ({}, 0)
+        parts, stored = stored_after(every, call) if source and call is not None else ({}, 0)
         completed = tuple(one for one in done if one[0][1] in parts)
         if completed and _completes_before(every, stored, index, completed, done):
             found.append(_Reading(source, index, parts, completed))
@@ -97,7 +98,7 @@ def _completes_before(
     return again not in set(paths_from(every, stored, calls))
 
 
-def _stored_after(every: Sequence[Any], call: int) -> tuple[dict[str, int | None], int]:
+def stored_after(every: Sequence[Any], call: int) -> tuple[dict[str, int | None], int]:
     """The variables that are set to the result of a call, perhaps awaited, or to its parts; and where the last is set."""
     index = call + 1
     while every[index].opname in _AWAITS or every[index].opname == "CACHE":

@@ -7,6 +7,8 @@ Rules:
    (:mod:`~stilltrue.runtime.waits.futures.mailboxes`). Without one nothing is known.
 2. Any other party that can reach it and whose code mentions completing it is a way out, which the second look searches for. A
    method of a server that completes only futures of its own (:mod:`~stilltrue.runtime.waits.futures.own_futures`) is not.
+   What is in a mailbox may be taken out and given to somebody else: so any other party that can reach the mailbox and may take
+   items out of queues (:mod:`~stilltrue.runtime.waits.holders.queue_operations`) is a way out, too.
 3. A task that is cancelled cancels the future that it awaits, if it does not shield it: so the wait is also for the other tasks
    that await it. Nothing is known of a future with any other callback, which may be that of a future chained to it.
 """
@@ -14,37 +16,46 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.tasks import is_of_shield, read
 from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.names import words_in
 from stilltrue.runtime.waits.futures.completions import COMPLETING, bound_to_complete, may_complete
 from stilltrue.runtime.waits.futures.mailboxes import awaiting_completion
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own
+from stilltrue.runtime.waits.holders.queue_operations import OPENS_QUEUES, TAKES_ITEMS, depended_on, queue_operations
 from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Resolver, SeenWait, Task
 
 _WHAT = "a future that {} is to complete"
 _CANCELLING = COMPLETING | {"cancel"}
+_TAKING = frozenset({TAKES_ITEMS, OPENS_QUEUES})
 
 
 def wait_for_completers(future: Any, stack: CallStack, view: ProcessView) -> SeenWait | None:
     """The wait of the party with this stack for a future; None if no party is known to be bound to complete it."""
-    known = tuple(one for one in _all_completers(view).get(id(future), (None, ()))[1] if one != stack.who)
+    completers = _all_completers(view).get(id(future))
+    known = () if completers is None else tuple(one for one in completers.who if one != stack.who)
     others = _others_awaiting(future, stack, view) if known else None
-    if others is None:
+    if completers is None or others is None:
         return None
+    mailboxes = tuple(completers.mailboxes)
+    if mailboxes:
+        depended_on.set()
     return SeenWait(
         on=future,
         enders=tuple(dict.fromkeys((*known, *others))),
         what=_WHAT,
         once=True,
         handles=() if future is stack.future or stack.task is None else (future,),
-        ended_through=(future,),
-        ending_names=_CANCELLING,
-        has_own_share=completes_only_own,
+        ended_through=(future, *mailboxes),
+        ending_names=_CANCELLING | _TAKING if mailboxes else _CANCELLING,
+        has_own_share=_completes_own_and_takes_nothing if mailboxes else completes_only_own,
     )
 
 
@@ -66,21 +77,36 @@ def _tasks_by_future(view: ProcessView) -> Mapping[int, list[Task]]:
     return found
 
 
-def _all_completers(view: ProcessView) -> Mapping[int, tuple[Any, tuple[Ender, ...]]]:
+def _completes_own_and_takes_nothing(codes: Sequence[CodeType]) -> bool:
+    return completes_only_own(codes) and not any(queue_operations(code, words_in(code)) for code in codes)
+
+
+@dataclass(slots=True)
+class _Completers:
+    """The parties that are to complete a future (rule 1), and the mailboxes that it is in."""
+
+    future: Any
+    who: dict[Ender, None] = field(default_factory=dict)
+    mailboxes: list[Any] = field(default_factory=list)
+
+
+def _all_completers(view: ProcessView) -> Mapping[int, _Completers]:
+    """By the identity of the future."""
     return view.cached(__name__, lambda: _completers(view))
 
 
-def _completers(view: ProcessView) -> Mapping[int, tuple[Any, tuple[Ender, ...]]]:
-    """By identity of the future: the future, and the parties that are to complete it (rule 1)."""
-    found: dict[int, tuple[Any, dict[Ender, None]]] = {}
+def _completers(view: ProcessView) -> Mapping[int, _Completers]:
+    found: dict[int, _Completers] = {}
     for stack in (*view.stacks().values(), *view.stacks_of_tasks().values()):
         for frame in stack.frames:
             if not may_complete(frame.f_code):
                 continue
-            for thing in (*bound_to_complete(frame), *awaiting_completion(frame)):
+            for thing, *mailboxes in (*((one,) for one in bound_to_complete(frame)), *awaiting_completion(frame)):
                 if is_plain(thing):
-                    found.setdefault(id(thing), (thing, {}))[1][stack.who] = None
-    return {key: (thing, tuple(who)) for key, (thing, who) in found.items()}
+                    completers = found.setdefault(id(thing), _Completers(thing))
+                    completers.who[stack.who] = None
+                    completers.mailboxes += mailboxes
+    return found
 
 
 def is_plain(thing: Any) -> bool:

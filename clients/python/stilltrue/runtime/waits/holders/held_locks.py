@@ -17,7 +17,8 @@ Rules:
 4. Functions of the application may acquire and release the lock (:mod:`~stilltrue.runtime.waits.holders.held_by_calls`). Then a
    mention of these functions is a mention of releasing.
 5. A party also holds the application's gates that it has raised (:mod:`~stilltrue.runtime.waits.holders.gates`), and the keys
-   that it has added to a set of keys in use (:mod:`~stilltrue.runtime.waits.holders.keyed_gates`).
+   that it has added to a set of keys in use (:mod:`~stilltrue.runtime.waits.holders.keyed_gates`). Likewise the queues used as
+   pools of which it has an item (:mod:`~stilltrue.runtime.waits.holders.queue_pools`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from stilltrue.runtime.waits.holders.gates import Gate, may_raise, raised_in
 from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_hold_by_calls, may_release_by_calls
 from stilltrue.runtime.waits.holders.installed_packages import may_release
 from stilltrue.runtime.waits.holders.keyed_gates import keys_held_in, may_hold_key
+from stilltrue.runtime.waits.holders.queue_pools import is_pool, may_have_put, may_have_taken, taken_in
 from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may_hold_by_try_finally, releases_only_in_finally
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, METHODS, blocks_at, depth_of, exits_of, named_blocks_of
 from stilltrue.runtime.waits.orphaned_locks.balance import may_hold, releases_only_own, surely_held
@@ -72,6 +74,8 @@ def held_by(stack: CallStack) -> tuple[list[tuple[Any, Any]], list[Any]]:
         entered += known
         for lock, left, givers in known:
             if giving and any(_may_have_released(giver, lock, frame.f_code) for giver in giving):
+                continue
+            if is_pool(lock) and any(may_have_put(inner, lock) for inner in stack.frames[:index]):
                 continue
             if givers and any(may_release_by_calls(other, givers) for other in stack.frames[: index + 1]):
                 continue
@@ -109,13 +113,14 @@ def _held_in(frame: FrameType, coroutine: Any, deep: int = 0) -> Iterator[Held]:
     yield from ((lock, None, _NO_FUNCTIONS) for lock in _held_without_block(frame))
     yield from ((lock, None, givers) for lock, givers in held_by_calls_in(frame))
     yield from ((gate, None, givers) for gate, givers in (*raised_in(frame), *keys_held_in(frame)))
+    yield from ((pool, None, _NO_FUNCTIONS) for pool in taken_in(frame))
 
 
 @cached_by_code
 def _may_hold_without_block(code: CodeType) -> bool:
     """Whether a frame of this code may hold anything outside its blocks."""
     by_locks = may_hold_by_try_finally(code) or may_hold(code) or may_hold_by_calls(code)
-    return by_locks or may_raise(code) or may_hold_key(code)
+    return by_locks or may_raise(code) or may_hold_key(code) or may_have_taken(code)
 
 
 @cached_by_code
@@ -156,8 +161,8 @@ def _behind_exit(method: Any, deep: int) -> Iterator[Held]:
 
 
 def _may_have_released(giver: FrameType, lock: Any, taker: CodeType) -> bool:
-    """Whether a frame that mentions releasing may have released what ``taker`` holds; gates are lowered by known names."""
-    return type(lock) is not Gate and may_release(giver, lock, taker)
+    """Whether a frame that mentions releasing may have released what ``taker`` holds, if that is a lock or a semaphore."""
+    return type(lock) is not Gate and not is_pool(lock) and may_release(giver, lock, taker)
 
 
 def _may_have_released_any(frame: FrameType) -> bool:

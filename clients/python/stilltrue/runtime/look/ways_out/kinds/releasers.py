@@ -17,6 +17,7 @@ from stilltrue.runtime.look.called_code.ending import ended_by
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.kinds.exits import OWN_PROCESS, SENDING
 from stilltrue.runtime.look.ways_out.reach import Reach
+from stilltrue.runtime.waits.holders.queue_pools import called_by
 from stilltrue.runtime.waits.wait import SeenWait
 
 _INTERRUPTING = frozenset({"interrupt_main", "raise_signal", "pthread_kill", "PyErr_SetInterrupt", "PyErr_SetInterruptEx"})
@@ -45,11 +46,11 @@ class Releasers:
                     targets.setdefault(_COMPLETING, []).append(thing)
         self._by = targets
         self._searches = [
-            (by, Reach(those, budget, functools.partial(ended_by, by=by), named_targets_count=False))
+            (by, Reach(those, budget, functools.partial(ended_by, by=called_by(by)), named_targets_count=False))
             for by, those in targets.items()
         ]
         self._calls = {
-            by: Reach(those, budget, functools.partial(ended_by, by=by, named=True), named_targets_count=False)
+            by: Reach(those, budget, functools.partial(ended_by, by=called_by(by), named=True), named_targets_count=False)
             for by, those in targets.items()
         }
 
