@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import pytest
 import stilltrue
 from stilltrue import Agent, SettingRefusedError
 from stilltrue.model import SnapshotId
+from stilltrue.protocol.report import Report
 from stilltrue.settings import read_settings
 
 Join = Callable[..., Agent]
@@ -172,6 +173,7 @@ def test_the_first_process_of_a_container_is_its_pod(monkeypatch: pytest.MonkeyP
 FORKING = """
 import os, signal, sys, threading, stilltrue
 from stilltrue.model import SnapshotId
+from stilltrue.protocol.report import Report
 from stilltrue.protocol.report import ResourceTarget
 
 agent = stilltrue.Agent("orders", detector=sys.argv[1])
@@ -287,7 +289,7 @@ def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector
 BLOCKED = """
 {handler}
 import threading, time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 stuck = threading.Lock()
 stuck.acquire()
@@ -536,6 +538,52 @@ def test_explicitly_wrapped_objects_are_not_wrapped_twice(instrumented: Agent) -
     assert [pool.name for pool in report.pools] == ["mine"]
     assert [number for seen in report.seen for number in seen.numbers] == [1]
     assert instrumented.live.recorder._next_party == 2
+
+
+class _OtherPool(Executor):
+    """A pool of another kind: a thread for each item."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        future: Future[Any] = Future()
+        threading.Thread(target=lambda: future.set_result(fn(*args, **kwargs))).start()
+        return future
+
+
+@pytest.mark.parametrize(
+    ("pools", "told"),
+    [
+        ([lambda: ThreadPoolExecutor(2)], [("pool-1", 2)]),
+        ([lambda: ThreadPoolExecutor(2), lambda: ThreadPoolExecutor(3)], [("pool-1", 2), ("pool-2", 3)]),
+        ([_OtherPool], [("_OtherPool of a server", None)]),
+    ],
+    ids=["one", "one interceptor for two servers", "another kind"],
+)
+def test_the_pool_of_a_server_is_recorded_although_the_agent_was_not_given_it(
+    alone: Join, pools: list[Callable[[], Any]], told: list[tuple[str, int | None]]
+) -> None:
+    agent = alone("orders")
+    interceptor = agent.server_interceptor()
+    reports: list[Report] = []
+
+    def do(request: bytes, context: Any) -> bytes:
+        report = agent.live.marked(SnapshotId(1 + len(reports)))
+        assert report is not None
+        reports.append(report)
+        return request
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(do)
+    for make in pools:
+        server = grpc.server(make(), interceptors=[interceptor])
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call: Any = channel.unary_unary("/t.T/Do")
+            assert call(b"x", timeout=10) == b"x"
+        server.stop(None).wait()
+    assert [(pool.name, pool.size) for pool in reports[-1].pools] == told
+    served = [one.pool for report in reports for one in report.served if one.serving]
+    assert served == [name if size is not None else "" for name, size in told]
 
 
 def test_the_pure_modules_load_without_grpc() -> None:

@@ -122,7 +122,6 @@ class Agent:
         self._session = Session(self.live, self.parties, self.settings.enabled, excluded, self._owned)
         self.sight = Sight(self.live)
         self.transport: Transport = _load("stilltrue.runtime.transport.transport").Transport(self._session, self.sight)
-        self._pools = 0
         self._look: Callable[[LookRequest], Look] | None = None
         self._counts: Callable[[], dict[str, Any]] | None = None
         self._kind = "python"
@@ -213,11 +212,13 @@ class Agent:
         return self._register(self.sight.servers, RecordedAioServer(self._session))
 
     def pool(self, executor: ThreadPoolExecutor, name: str = "") -> ThreadPoolExecutor:
-        """Record the size and queue of ``executor`` and return it; a pool that is not recorded never counts as full."""
+        """Record the size and queue of ``executor`` and return it; a pool that is not recorded never counts as full.
+
+        The pool of a ``grpc.server`` with the agent's interceptor is recorded with its first call, in any case.
+        """
         if not self.settings.enabled:
             return executor
-        self._pools += 1
-        record_pool(executor, self.live, name or f"pool-{self._pools}")
+        record_pool(executor, self.live, name)
         return executor
 
     def wsgi(self, app: Callable[..., Any]) -> WSGIMiddleware:

@@ -17,7 +17,7 @@ from stilltrue.model import WaitNumber
 from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.calls.handler_classes import HandlerClasses
 from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, has_failed, receive_request
-from stilltrue.runtime.calls.pool import arriving
+from stilltrue.runtime.calls.pool import arriving, record_pool_of
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.calls.unanswered import UnansweredOnThread
@@ -66,7 +66,7 @@ class RecordedServer(grpc.ServerInterceptor):
         handler = inner = None
         try:
             tables = self._looked_up.tables
-            for table in self._learn_tables() if tables is None else tables:
+            for table in self._learn_server() if tables is None else tables:
                 if (inner := table.get(method)) is not None:
                     break
             else:
@@ -91,12 +91,16 @@ class RecordedServer(grpc.ServerInterceptor):
         finally:
             here.serving = None
 
-    def _learn_tables(self) -> MethodTables:
+    def _learn_server(self) -> MethodTables:
+        """Learn what serves the calls of the server whose thread this is: its methods, and its pool."""
         tables: MethodTables = ()
+        live = self._session.live
         try:
-            tables = method_tables(server_of_thread(), self)
+            server = server_of_thread()
+            tables = method_tables(server, self)
+            record_pool_of(server, live)
         except Exception:  # noqa: BLE001 - fail open
-            self._session.live.report_failure("reading a server's methods")
+            live.report_failure("reading a server's methods and pool")
         self._looked_up.tables = tables
         return tables
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -53,6 +54,15 @@ class PoolRecord:
         return None if executor is None else _size_of(executor)
 
 
+def record_pool_of(server: Any, live: LockedRecorder) -> None:
+    """Record the pool of a server, as gRPC keeps it. One that is no ``ThreadPoolExecutor`` has an unknown size."""
+    pool = getattr(server, "thread_pool", None)
+    if isinstance(pool, ThreadPoolExecutor):
+        record_pool(pool, live)
+    elif pool is not None:
+        live.pool_opened(f"{type(pool).__name__} of a server", None)
+
+
 def _size_of(executor: ThreadPoolExecutor) -> int | None:
     """The size of an executor whose class does not override how threads are started; None for others."""
     kind: Any = type(executor)
@@ -61,14 +71,21 @@ def _size_of(executor: ThreadPoolExecutor) -> int | None:
     return max(executor._max_workers, len(executor._threads))  # noqa: SLF001 - there is no public API
 
 
-def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -> PoolRecord:
-    """Record the calls queued behind ``executor`` by wrapping its ``submit``. Idempotent."""
+def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str = "") -> PoolRecord:
+    """Record the calls queued behind ``executor`` by wrapping its ``submit``. Idempotent.
+
+    Without a ``name`` it gets one that no other pool of ``live`` has.
+    """
     known = _KNOWN.get(executor)
     if known is not None and known[0]() is live:
         return known[1]
     record = PoolRecord(name, executor)
+    size = record.size
+    if not name:
+        names = (f"pool-{number}" for number in count(1))
+        name = record.name = next(one for one in names if live.pools.setdefault(one, size) is size)
     _KNOWN[executor] = (ref(live), record)
-    live.pool_opened(name, record.size)
+    live.pool_opened(name, size)
     submit = executor.submit
 
     def recorded(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
