@@ -25,7 +25,8 @@ from detector.ops.exposition import exposed
 from detector.ops.logs import Log
 from detector.service.grpc_api.agent_service import AGENT_SERVICE
 from detector.service.grpc_api.agent_stream import Context
-from detector.service.grpc_api.port import bind, files_of, new_server
+from detector.service.grpc_api.detector_service import DETECTOR_SERVICE
+from detector.service.grpc_api.port import ServedElsewhere, bind, files_of, new_server
 
 if TYPE_CHECKING:
     from detector.assembly.kafka import RecordProducer
@@ -86,7 +87,7 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
     """
     log = Log("stilltrue")
     producer: RecordProducer = client(settings.cluster).RecordProducer(settings.cluster)
-    relay = Relay(settings.coordinator, log)
+    relay = Relay(settings.coordinator, log, fleet=settings.fleet, topics=settings.cluster.topics)
     counts = Counts()
 
     async def connect(_: object, context: Context) -> None:
@@ -150,6 +151,9 @@ def _server(
     server = new_server(_MESSAGE_HEADROOM * settings.cluster.record_bytes_max)
     healthy = health.aio.HealthServicer()
     handlers: dict[str, Any] = {"Connect": grpc.stream_stream_rpc_method_handler(connect, None, None)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(AGENT_SERVICE, handlers),))
+    asked = f"this is a collector: questions go to its coordinator, {settings.coordinator.address}"
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(AGENT_SERVICE, handlers), ServedElsewhere(DETECTOR_SERVICE, asked))
+    )
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     return server, healthy

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from detector.ops.logs import Log
+from detector.service.grpc_api.relay import FLEET, TOPICS
 from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 from stilltrue.v1 import collector_pb2 as pb
 
@@ -58,9 +59,11 @@ class Coordinator:
 class Relay:
     """The stream to the coordinator. All methods are called on the event loop."""
 
-    def __init__(self, coordinator: Coordinator, log: Log) -> None:
+    def __init__(self, coordinator: Coordinator, log: Log, *, fleet: str, topics: str) -> None:
+        """``fleet`` and ``topics`` must be the coordinator's: reports elsewhere would not be found."""
         self._coordinator = coordinator
         self._log = log
+        self._names = ((FLEET, fleet.encode()), (TOPICS, topics.encode()))
         self._numbers = itertools.count(1)
         self._agents: dict[int, Agent] = {}
         self._unsent: asyncio.Queue[pb.FromAgent] | None = None
@@ -134,7 +137,7 @@ class Relay:
             method = channel.stream_stream(
                 _METHOD, request_serializer=pb.RelayRequest.SerializeToString, response_deserializer=pb.RelayResponse.FromString
             )
-            call: Any = method(metadata=(("authorization", f"Bearer {token}"),) if token else ())
+            call: Any = method(metadata=(*self._names, *((("authorization", f"Bearer {token}"),) if token else ())))
             unsent: asyncio.Queue[pb.FromAgent] = asyncio.Queue(_UNSENT_MAX)
             writer = asyncio.create_task(_write(call, unsent))
             try:

@@ -32,7 +32,7 @@ from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
-from detector.service.grpc_api.port import CALLS_PER_CONNECTION, AddressInUseError, bind, files_of, new_server
+from detector.service.grpc_api.port import CALLS_PER_CONNECTION, AddressInUseError, ServedElsewhere, bind, files_of, new_server
 from detector.service.grpc_api.relay import COLLECTOR_SERVICE, CollectorServicer
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import Guard
@@ -278,8 +278,16 @@ def _server(
     most = settings.asks_per_connection_max + settings.watchers_per_connection_max + CALLS_PER_CONNECTION
     server = new_server(settings.report_bytes_max + _MESSAGE_BYTES_BEYOND, guards, calls_per_connection_max=most)
     healthy = health.aio.HealthServicer()
-    collectors = CollectorServicer(agents.serve, settings.pending_snapshots_max, Log("stilltrue"))
-    server.add_generic_rpc_handlers((collectors.handler() if settings.kafka else agents.handler(),))
+    if settings.kafka:
+        collectors = CollectorServicer(
+            agents.serve, settings.pending_snapshots_max, Log("stilltrue"), fleet=settings.fleet, topics=settings.kafka_topics
+        )
+        dialled = "this is a coordinator (serve --kafka): agents connect to one of its collectors (stilltrue collect)"
+        handlers = (collectors.handler(), ServedElsewhere(AGENT_SERVICE, dialled))
+    else:
+        relayed = "this detector is not a coordinator: start it with --kafka, or connect the agents to it directly"
+        handlers = (agents.handler(), ServedElsewhere(COLLECTOR_SERVICE, relayed))
+    server.add_generic_rpc_handlers(handlers)
     detector_pb2_grpc.add_DetectorServiceServicer_to_server(questions, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     names = (_own_service(settings), DETECTOR_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

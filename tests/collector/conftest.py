@@ -70,10 +70,12 @@ async def collected(data: Path, *, collectors: int = 2, **settings: Any) -> Asyn
 
 
 @contextlib.asynccontextmanager
-async def collector_of(address: str, kafka: str = KAFKA) -> AsyncIterator[Listening]:
+async def collector_of(
+    address: str, kafka: str = KAFKA, *, fleet: str = "default", topics: str = "stilltrue"
+) -> AsyncIterator[Listening]:
     settings = Collecting(
-        host="127.0.0.1", port=0, coordinator=Coordinator(address=address, security=Security()), cluster=Cluster(kafka),
-        fleet="default", metrics=Address(host="127.0.0.1", port=0),
+        host="127.0.0.1", port=0, coordinator=Coordinator(address=address, security=Security()),
+        cluster=Cluster(kafka, topics=topics), fleet=fleet, metrics=Address(host="127.0.0.1", port=0),
     )  # fmt: skip
     async with collecting(settings) as listening:
         yield listening

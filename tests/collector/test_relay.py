@@ -1,10 +1,12 @@
-"""A collector without its coordinator says so once, not at each attempt, and again when it has lost it once more."""
+"""A collector without its coordinator says so once, and again when it has lost it once more. Wrong names are told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -15,6 +17,9 @@ from detector.collector.relay import Coordinator, Relay
 from detector.ops.logs import Log
 from stilltrue.runtime.membership.credentials import Security
 from stilltrue.v1 import collector_pb2 as pb
+from tests.collector.conftest import collected, collector_of
+from tests.collector.kafka_in_memory import KafkaInMemory
+from tests.service.conftest import detecting
 
 
 class Attempts:
@@ -63,7 +68,9 @@ async def test_a_missing_coordinator_is_logged_once_and_again_after_it_was_found
     attempts = Attempts(monkeypatch)
     server, port = await coordinator(0)
     await server.stop(None)
-    one = Relay(Coordinator(address=f"127.0.0.1:{port}", security=Security()), Log("stilltrue-test-relay"))
+    one = Relay(
+        Coordinator(address=f"127.0.0.1:{port}", security=Security()), Log("stilltrue-test-relay"), fleet="a", topics="b"
+    )
     running = asyncio.create_task(one.run())
     try:
         await attempts.more(4)
@@ -77,3 +84,39 @@ async def test_a_missing_coordinator_is_logged_once_and_again_after_it_was_found
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+@pytest.mark.parametrize(("wrong", "named"), [({"fleet": "other"}, "--fleet"), ({"topics": "other"}, "--kafka-topics")])
+async def test_a_collector_of_another_fleet_is_told(
+    wrong: dict[str, str], named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its reports would be kept where nobody looks, and each answer would be undetermined a minute later."""
+    records = str(tmp_path / "records")
+    async with (
+        collected(tmp_path / "data", collectors=0, kafka=records) as coordinator,
+        collector_of(coordinator.coordinator, records, **wrong),
+    ):
+        async with asyncio.timeout(10):
+            while "no coordinator" not in caplog.messages:
+                await asyncio.sleep(0.01)
+        (record,) = [record for record in caplog.records if record.message == "no coordinator"]
+        fields: dict[str, str] = record.stilltrue_fields  # type: ignore[attr-defined]
+        assert fields["status"] == "FAILED_PRECONDITION"
+        assert fields["reason"].startswith(f"{named}: the coordinator's is '")
+        assert "the collector's 'other'" in fields["reason"]
+
+
+async def test_whoever_calls_the_wrong_process_is_told_which_is_right(kafka: KafkaInMemory, tmp_path: Path) -> None:
+    async def refused(address: str, method: str) -> str:
+        async with grpc.aio.insecure_channel(address) as channel:
+            unary: Any = channel.unary_unary(f"/stilltrue.v1.{method}")
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await unary(b"")
+        assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        return failure.value.details() or ""
+
+    async with collected(tmp_path / "collected", collectors=1) as coordinator, detecting(tmp_path / "alone") as detector:
+        (collector,) = coordinator.collectors
+        assert "agents connect to one of its collectors" in await refused(coordinator.coordinator, "AgentService/Connect")
+        assert coordinator.coordinator in await refused(collector, "DetectorService/Ask")
+        assert "start it with --kafka" in await refused(detector.address, "CollectorService/Relay")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from detector.ops.address import address_of
@@ -44,6 +45,23 @@ def new_server(
         ("grpc.keepalive_permit_without_calls", 1),
     ]
     return grpc.aio.server(interceptors=interceptors, options=options)
+
+
+class ServedElsewhere(grpc.GenericRpcHandler):
+    """Refuses the calls of a service that another process serves, and says which."""
+
+    def __init__(self, service: str, text: str) -> None:
+        self._prefix = f"/{service}/"
+        self._text = text
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Return the handler that refuses, for calls of the service."""
+        if handler_call_details.method.startswith(self._prefix):
+            return grpc.stream_stream_rpc_method_handler(self._refuse, None, None)
+        return None
+
+    async def _refuse(self, _: object, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, self._text)
 
 
 def bind(server: grpc.aio.Server, host: str, port: int, files: Files | None, log: Log) -> int:

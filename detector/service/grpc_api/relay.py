@@ -19,6 +19,9 @@ from detector.ops.logs import Log
 from stilltrue.v1 import collector_pb2 as pb
 
 COLLECTOR_SERVICE = "stilltrue.v1.CollectorService"
+FLEET, TOPICS = "stilltrue-fleet-bin", "stilltrue-topics-bin"
+"""Metadata in which a collector names its fleet and its topics; earlier ones send none."""
+
 BEAT_SECONDS = 2.0
 _EVENTS_AT_ONCE = 512
 """Maximum number of events per message: about 100 kB of markers."""
@@ -87,9 +90,12 @@ class RelayedContext:
 class CollectorServicer:
     """``stilltrue.v1.CollectorService``."""
 
-    def __init__(self, serve: Callable[[Any], Awaitable[None]], pending_snapshots_max: int, log: Log) -> None:
+    def __init__(
+        self, serve: Callable[[Any], Awaitable[None]], pending_snapshots_max: int, log: Log, *, fleet: str, topics: str
+    ) -> None:
         """``serve`` handles an agent's stream, given its context."""
         self._serve = serve
+        self._own = {FLEET: fleet.encode(), TOPICS: topics.encode()}
         self._pending_snapshots_max = pending_snapshots_max
         self._log = log
 
@@ -102,6 +108,12 @@ class CollectorServicer:
 
     async def _relay(self, _: object, context: Any) -> None:
         """Serve one collector's stream, from its connection to its end."""
+        sent = dict(context.invocation_metadata())
+        for key, flag in ((FLEET, "--fleet"), (TOPICS, "--kafka-topics")):
+            if key in sent and sent[key] != self._own[key]:
+                theirs, own = (name.decode("utf-8", "replace") for name in (sent[key], self._own[key]))
+                text = f"{flag}: the coordinator's is {own!r}, the collector's {theirs!r}: its reports would not be found"
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         await context.write(pb.RelayResponse(pending_snapshots_max=self._pending_snapshots_max))
         self._log.info("collector connected", peer=context.peer())
         collector = _Collector(self._serve)
