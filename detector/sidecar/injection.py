@@ -3,7 +3,7 @@
 Rules:
 
 1. Injection never prevents a pod from starting: every answer allows it. Invalid annotations become a warning, and the pod
-   starts without a sidecar.
+   starts without a sidecar; so does ``stilltrue.dev/inject: enabled``, as other meshes have it.
 2. A pod is patched if its annotation ``stilltrue.dev/inject`` is "true" and no container has the sidecar's name.
 3. A pod must also work without the patch. So the Service's ``targetPort`` is a named port (such as ``grpc``) of the program's
    container, and the patch moves the name to the sidecar. Probes of the program that use the name keep probing the program.
@@ -74,12 +74,15 @@ def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any], agent: Mapping
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
     except AnnotationError as error:  # rule 1
-        what = "the sidecar was not injected" if _requested(pod) else "the agent was not injected"
+        what = "the sidecar was not injected" if f"{PREFIX}inject" in _annotations(pod) else "the agent was not injected"
         response["warnings"] = [f"stilltrue: {what}: {error}"]
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
 def _operations(pod: Pod, sidecar: Mapping[str, Any], agent: Mapping[str, Any] | None) -> list[Operation]:
+    for name in (f"{PREFIX}inject", f"{PREFIX}{agent_injection.ANNOTATION}"):
+        if (value := _annotations(pod).get(name, "false")) not in ("true", "false"):
+            raise AnnotationError(f'{name} is "{value}", neither "true" nor "false"')
     if _requested(pod) and agent_injection.requested(pod):
         raise AnnotationError(
             f"{PREFIX}inject and {PREFIX}{agent_injection.ANNOTATION} are mutually exclusive: the agent needs no sidecar"
@@ -142,8 +145,12 @@ def patch(pod: Pod, sidecar: Mapping[str, Any], injection: Injection) -> list[Op
     ]
 
 
+def _annotations(pod: Pod) -> dict[str, str]:
+    return (pod.get("metadata") or {}).get("annotations") or {}
+
+
 def _requested(pod: Pod) -> bool:
-    return ((pod.get("metadata") or {}).get("annotations") or {}).get(f"{PREFIX}inject") == "true"
+    return _annotations(pod).get(f"{PREFIX}inject") == "true"
 
 
 def _has(pod: Pod, name: str) -> bool:

@@ -197,10 +197,22 @@ def test_a_wrong_named_port_is_a_warning_and_the_pod_starts_as_it_is(annotations
     assert named in response["warnings"][0]
 
 
-@pytest.mark.parametrize("inject", ["false", "True", "", None])
+@pytest.mark.parametrize("inject", ["false", None])
 def test_a_pod_without_annotations_is_left_alone(inject: str | None) -> None:
     response = answered(pod({**without("inject"), **({} if inject is None else {"inject": inject})}))
     assert set(response) == {"uid", "allowed"}
+
+
+@pytest.mark.parametrize("name", ["inject", "inject-python"])
+@pytest.mark.parametrize("value", ["enabled", "True", ""])
+def test_an_injection_asked_for_in_other_words_is_a_warning(name: str, value: str) -> None:
+    response = answered(pod({**without("inject"), name: value}))
+    assert "patch" not in response
+    (warning,) = response["warnings"]
+    assert warning.startswith(
+        f"stilltrue: the {'sidecar' if name == 'inject' else 'agent'} was not injected: stilltrue.dev/{name} is"
+    )
+    assert f'"{value}", neither "true" nor "false"' in warning
 
 
 def test_a_pod_that_has_the_sidecar_is_left_alone() -> None:
