@@ -497,6 +497,17 @@ def test_a_standby_shares_the_volume_and_a_lease_and_agents_know_both(rendered: 
     assert f"watch-stilltrue-0.{rest},watch-stilltrue-standby-0.{rest}" in str(objects), "the injector gives agents both"
 
 
+def test_prometheus_does_not_scrape_the_one_that_stands_by(rendered: Rendered) -> None:
+    """It has no metrics, so its target would be down, and an alert on targets would never end."""
+    (endpoint,) = one(rendered("standby", "--set", "serviceMonitor.enabled=true"), "ServiceMonitor")["spec"]["endpoints"]
+    assert {(rule["action"], *rule["sourceLabels"], rule["regex"]) for rule in endpoint["relabelings"]} == {
+        ("drop", "__meta_kubernetes_endpoint_ready", "false"),
+        ("drop", "__meta_kubernetes_endpointslice_endpoint_conditions_ready", "false"),
+    }
+    (endpoint,) = one(rendered("monitoring"), "ServiceMonitor")["spec"]["endpoints"]
+    assert "relabelings" not in endpoint
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
