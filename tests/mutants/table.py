@@ -1136,6 +1136,27 @@ MUTANTS = (
         "tests/client/waits/holders/test_queue_pools.py::test_a_method_of_a_server_that_only_puts_back_what_it_takes_is_no_doubt",
     ),
     Mutant(
+        "a call runs no client interceptors",
+        "stilltrue.runtime.look.called_code.indirect_calls",
+        "compat.is_channel(kind) or module.part",
+        "module.part",
+        "tests/client/look/ways_out/test_ways_out_through_channels.py::test_who_makes_a_call_later_runs_its_interceptors",
+    ),
+    Mutant(
+        "a library's objects in a table call nothing",
+        "stilltrue.runtime.look.called_code.indirect_calls",
+        "(*used, *(each for one in used for each in items_in(one)))",
+        "used",
+        "tests/client/look/ways_out/test_ways_out_through_channels.py::test_who_makes_a_call_later_runs_its_interceptors",
+    ),
+    Mutant(
+        "a function without names calls nothing",
+        "stilltrue.runtime.look.called_code.ending",
+        "not (code.co_names or code.co_freevars or code.co_varnames)",
+        "not code.co_names",
+        "tests/client/look/ways_out/test_ways_out_through_channels.py::test_who_makes_a_call_later_runs_its_interceptors",
+    ),
+    Mutant(
         "a name that is put together from a text is that text",
         "stilltrue.runtime.look.code.lookups",
         "if at + 1 < len(every) and every[at + 1].opname in ATTRIBUTES:",

@@ -37,6 +37,8 @@ from stilltrue.runtime.compat.grpc_objects.calls import (
 from stilltrue.runtime.compat.grpc_objects.channels import (
     blocking_call_of,
     connectivity_callbacks,
+    given_to_channel,
+    is_channel,
     mark_own,
     only_iterates_metadata,
     options_of,
@@ -177,6 +179,8 @@ from stilltrue.runtime.compat.threads import (
 from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
 
 __all__ = [
+    "given_to_channel",
+    "is_channel",
     "ASYNCIO_WAITS",
     "BARRIER_WAITS",
     "DEADLINE_SECONDS_MAX",

@@ -8,9 +8,12 @@ from types import FrameType, MethodType
 from typing import Any
 from weakref import WeakSet
 
+import grpc
+import grpc.aio
 from grpc import _channel, _utilities
 from grpc.aio import _channel as _aio_channel
 
+from stilltrue.runtime.compat.callables import bound_to
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
 from stilltrue.runtime.introspection.frames import variables_of
 
@@ -26,6 +29,23 @@ _AIO_METHODS = (
 )
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _READY_FUTURE: Any = getattr(_utilities, "_ChannelReadyFuture", None)
+_CHANNELS = (
+    grpc.Channel,
+    grpc.UnaryUnaryMultiCallable,
+    grpc.UnaryStreamMultiCallable,
+    grpc.StreamUnaryMultiCallable,
+    grpc.StreamStreamMultiCallable,
+    grpc.aio.Channel,
+    grpc.aio.UnaryUnaryMultiCallable,
+    grpc.aio.UnaryStreamMultiCallable,
+    grpc.aio.StreamUnaryMultiCallable,
+    grpc.aio.StreamStreamMultiCallable,
+)
+_GIVEN = (
+    *("_inner", "_channel", "_interceptor", "_interceptors", "_request_serializer", "_response_deserializer"),
+    *(f"_{kind}_interceptors" for kind in KINDS),
+)
+"""The attributes of gRPC's channels and methods, and of the agent's, with what they call or pass on to."""
 _own_channels: WeakSet[Any] = WeakSet()
 """The agent's own channels."""
 
@@ -64,6 +84,25 @@ def blocking_call_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
 def only_iterates_metadata(method: Any) -> bool:
     """Whether a ``grpc.aio`` method only iterates over a call's metadata, which is so without interceptors."""
     return type(method) in _AIO_METHODS and not getattr(method, "_interceptors", True)
+
+
+def is_channel(kind: type) -> bool:
+    """Whether it is a class of channels, or of their methods."""
+    return issubclass(kind, _CHANNELS)
+
+
+def given_to_channel(channel: Any) -> list[Any]:
+    """What a channel or one of its methods calls or passes on to: interceptors, and the channels and functions beneath."""
+    found = [one for name in _GIVEN if (one := _attribute(channel, name)) is not None]
+    return [*found, *bound_to(_attribute(channel, "_thunk"))]
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    """An attribute, without what the object does for one that it does not have."""
+    try:
+        return object.__getattribute__(thing, name)
+    except AttributeError:
+        return None
 
 
 def mark_own(channel: Any) -> None:

@@ -112,7 +112,7 @@ def mentions_ending(
         if len(_mentions_cache) >= CODES_MAX:
             _mentions_cache.clear()
         _mentions_cache[key] = known = _any_mentions_ending(code, names, (type(owner),), ahead)
-    if known or not code.co_names:
+    if known or not (code.co_names or code.co_freevars or code.co_varnames):
         return known
     near = (owner, *held, *named_values(code.co_names, names))
     if any(is_ending(name) for thing in near for name in name_called(thing)):

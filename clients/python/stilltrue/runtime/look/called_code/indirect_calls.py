@@ -9,7 +9,8 @@ Rules:
 3. A library calls what it was given. Code of the program's own that has one of its objects (a signal, a logger, a selector, a
    queue) or functions may run the program's own functions kept behind it, and the methods of the program's own objects there.
    What a web framework was given runs only for a request, so it does not count. Code that has a suspended generator, or an
-   iterator over one, may run the rest of the generator's code.
+   iterator over one, may run the rest of the generator's code. A channel of gRPC, or one of its methods, runs its
+   interceptors, and what serializes its messages.
 4. ``print`` writes to ``sys.stdout``, ``warnings.warn`` calls ``warnings.showwarning``, and the functions of :mod:`logging` log
    by the root logger: what stands in these places counts like an object of a library.
 """
@@ -156,7 +157,8 @@ def functions_kept(code: CodeType, objects: Iterable[Any], words: frozenset[str]
     found = dict.fromkeys(one for one in kept if is_application(one.__code__))
     if not is_own_code(code):
         return tuple(found)
-    for thing in (*things, *(each for one in things for each in attributes_named(one, words))):
+    used = (*things, *(each for one in things for each in attributes_named(one, words)))
+    for thing in (*used, *(each for one in used for each in items_in(one))):
         found.update(dict.fromkeys(_given_to_library(thing)))
     found.update(dict.fromkeys(called_in_places(code, words)))
     return tuple(found)
@@ -271,6 +273,8 @@ def _inside(thing: Any) -> Iterable[Any]:
     if issubclass(kind, logging.Logger):  # its manager has all others
         above = ("parent",) if attribute_of(thing, "propagate") else ()
         return [attribute_of(thing, name) for name in ("handlers", "filters", *above)]
+    if compat.is_channel(kind):
+        return compat.given_to_channel(thing)
     near = named_by(thing)
     if near is not None:
         return near
@@ -289,7 +293,8 @@ def _calls_what_it_is_given(kind: type) -> bool:
     module = compat.module_of(kind)
     if module.startswith(_CALLING_ALL_THE_SAME):
         return True
-    return module.partition(".")[0] not in _CALLING_NOTHING | _SERVING and not is_program_class(kind)
+    calls = compat.is_channel(kind) or module.partition(".")[0] not in _CALLING_NOTHING | _SERVING
+    return calls and not is_program_class(kind)
 
 
 def _is_thread_of_library(kind: type) -> bool:
