@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -550,7 +551,7 @@ class _OtherPool(Executor):
 
 
 @pytest.mark.parametrize(
-    ("pools", "told"),
+    ("kinds", "told"),
     [
         ([lambda: ThreadPoolExecutor(2)], [("pool-1", 2)]),
         ([lambda: ThreadPoolExecutor(2), lambda: ThreadPoolExecutor(3)], [("pool-1", 2), ("pool-2", 3)]),
@@ -559,7 +560,7 @@ class _OtherPool(Executor):
     ids=["one", "one interceptor for two servers", "another kind"],
 )
 def test_the_pool_of_a_server_is_recorded_although_the_agent_was_not_given_it(
-    alone: Join, pools: list[Callable[[], Any]], told: list[tuple[str, int | None]]
+    alone: Join, kinds: list[Callable[[], Any]], told: list[tuple[str, int | None]]
 ) -> None:
     agent = alone("orders")
     interceptor = agent.server_interceptor()
@@ -572,8 +573,9 @@ def test_the_pool_of_a_server_is_recorded_although_the_agent_was_not_given_it(
         return request
 
     handler: Any = grpc.unary_unary_rpc_method_handler(do)
-    for make in pools:
-        server = grpc.server(make(), interceptors=[interceptor])
+    pools = [make() for make in kinds]
+    for pool in pools:
+        server = grpc.server(pool, interceptors=[interceptor])
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
@@ -581,9 +583,39 @@ def test_the_pool_of_a_server_is_recorded_although_the_agent_was_not_given_it(
             call: Any = channel.unary_unary("/t.T/Do")
             assert call(b"x", timeout=10) == b"x"
         server.stop(None).wait()
+        pool.shutdown()
     assert [(pool.name, pool.size) for pool in reports[-1].pools] == told
     served = [one.pool for report in reports for one in report.served if one.serving]
     assert served == [name if size is not None else "" for name, size in told]
+
+
+@pytest.mark.parametrize("has_own", [True, False], ids=["its own", "the loop's"])
+async def test_the_pool_of_a_server_on_a_loop_is_recorded_for_handlers_that_are_no_coroutines(
+    alone: Join, has_own: bool
+) -> None:
+    agent = alone("orders")
+    own = ThreadPoolExecutor(2) if has_own else None
+    reports: list[Report | None] = []
+
+    def do(request: bytes, context: Any) -> bytes:
+        reports.append(agent.live.marked(SnapshotId(1)))
+        return request
+
+    server = grpc.aio.server(own, interceptors=[agent.aio_server_interceptor()])
+    handler: Any = grpc.unary_unary_rpc_method_handler(do)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        assert await call(b"x", timeout=10) == b"x"
+    await server.stop(None)
+    (report,) = reports
+    assert report is not None
+    used: Any = own or asyncio.get_running_loop()._default_executor  # type: ignore[attr-defined]
+    assert [(pool.name, pool.size) for pool in report.pools] == [("pool-1", used._max_workers)]
+    assert [(served.pool, served.serving) for served in report.served] == [("pool-1", True)]
+    used.shutdown()
 
 
 def test_the_pure_modules_load_without_grpc() -> None:

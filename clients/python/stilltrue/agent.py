@@ -214,7 +214,7 @@ class Agent:
     def pool(self, executor: ThreadPoolExecutor, name: str = "") -> ThreadPoolExecutor:
         """Record the size and queue of ``executor`` and return it; a pool that is not recorded never counts as full.
 
-        The pool of a ``grpc.server`` with the agent's interceptor is recorded with its first call, in any case.
+        The pool of a server with the agent's interceptor is recorded with its first call, in any case.
         """
         if not self.settings.enabled:
             return executor

@@ -20,10 +20,10 @@ from stilltrue.aio.context import RecordedContext, RecordedSyncContext
 from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.calls.handler_classes import HandlerClasses
 from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, enter_task, has_failed, receive_request
-from stilltrue.runtime.calls.pool import PoolTask, arriving
+from stilltrue.runtime.calls.pool import PoolTask, arriving, record_pool_of_server
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.calls.stand_in import StandIn
-from stilltrue.runtime.compat import aio_server_of, stop_check_of
+from stilltrue.runtime.compat import aio_executor_of, aio_server_of, stop_check_of
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
@@ -87,6 +87,8 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
         recorded = _recorded(getattr(inner, kind), bool(inner.response_streaming))
         in_pool = recorded in (_InPool, _sync_generator)
+        if in_pool:
+            self._record_pool()
         attributes: dict[str, Any] = {
             "session": self._session,
             "live": self._session.live,
@@ -102,6 +104,17 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             **({} if in_pool else {kind: recorded}),
         }
         return type(f"Recorded_{kind}", (_PoolHandler if in_pool else _Handler,), attributes)
+
+    def _record_pool(self) -> None:
+        """Record the pool in which the server that the current task serves runs handlers that are not coroutines."""
+        live = self._session.live
+        try:
+            task = asyncio.current_task()
+            server = None if task is None else aio_server_of(task)
+            pool = None if server is None else aio_executor_of(server, asyncio.get_running_loop())
+            record_pool_of_server(pool, live)
+        except Exception:  # noqa: BLE001 - fail open
+            live.report_failure("reading a server's pool")
 
 
 class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone

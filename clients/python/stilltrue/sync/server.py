@@ -17,7 +17,7 @@ from stilltrue.model import WaitNumber
 from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.calls.handler_classes import HandlerClasses
 from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, has_failed, receive_request
-from stilltrue.runtime.calls.pool import arriving, record_pool_of
+from stilltrue.runtime.calls.pool import arriving, record_pool_of_server
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.calls.unanswered import UnansweredOnThread
@@ -98,7 +98,7 @@ class RecordedServer(grpc.ServerInterceptor):
         try:
             server = server_of_thread()
             tables = method_tables(server, self)
-            record_pool_of(server, live)
+            record_pool_of_server(getattr(server, "thread_pool", None), live)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("reading a server's methods and pool")
         self._looked_up.tables = tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import count
 from math import inf
 from typing import Any
@@ -54,13 +54,12 @@ class PoolRecord:
         return None if executor is None else _size_of(executor)
 
 
-def record_pool_of(server: Any, live: LockedRecorder) -> None:
-    """Record the pool of a server, as gRPC keeps it. One that is no ``ThreadPoolExecutor`` has an unknown size."""
-    pool = getattr(server, "thread_pool", None)
+def record_pool_of_server(pool: Executor | None, live: LockedRecorder) -> None:
+    """Record the pool of a server that was perhaps not recorded. If it is no ``ThreadPoolExecutor``, its size is unknown."""
     if isinstance(pool, ThreadPoolExecutor):
         record_pool(pool, live)
-    elif pool is not None:
-        live.pool_opened(f"{type(pool).__name__} of a server", None)
+    else:
+        live.pool_opened("of a server" if pool is None else f"{type(pool).__name__} of a server", None)
 
 
 def _size_of(executor: ThreadPoolExecutor) -> int | None:

@@ -50,6 +50,7 @@ from stilltrue.runtime.compat.grpc_objects.method_tables import MethodTables, me
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc, is_grpc_task
 from stilltrue.runtime.compat.grpc_objects.servers import (
     DEADLINE_SECONDS_MAX,
+    aio_executor_of,
     aio_seconds_left,
     aio_server_of,
     is_serving,
@@ -195,6 +196,7 @@ __all__ = [
     "Where",
     "abort_served",
     "accepting_socket",
+    "aio_executor_of",
     "aio_seconds_left",
     "aio_server_of",
     "alarms",

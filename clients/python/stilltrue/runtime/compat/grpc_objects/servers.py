@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
 from types import FrameType
 from typing import Any
@@ -115,6 +116,21 @@ def server_calls(server_state: Any) -> set[int]:
 def aio_server_of(task: Task) -> Any:
     """The ``grpc.aio`` core server whose call ``task`` serves, or None."""
     return _held_by_task(task, _AIO_SERVER)
+
+
+def aio_executor_of(server: Any, loop: asyncio.AbstractEventLoop) -> Executor | None:
+    """The executor on which a ``grpc.aio`` core server runs handlers that are not coroutines; None if it is unknown.
+
+    Without one of its own that is the loop's default executor: made here if need be, as asyncio itself would right after.
+    """
+    own = next((one for one in gc.get_referents(server) if isinstance(one, Executor)), None)
+    if own is not None or not isinstance(loop, asyncio.BaseEventLoop):
+        return own
+    default: Executor | None = loop._default_executor  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public API
+    if default is None:
+        default = ThreadPoolExecutor(thread_name_prefix="asyncio")
+        loop.set_default_executor(default)
+    return default
 
 
 def aio_seconds_left(task: Task) -> float | None:
