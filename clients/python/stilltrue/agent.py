@@ -110,7 +110,7 @@ class Agent:
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
-        self._paused: dict[int, tuple[Connection, bool]] = {}
+        self._paused: dict[int, tuple[Connection, list[threading.Lock]]] = {}
         """By forking thread: the connection, and whether its session has ended."""
         self._closed = False
         self._process = self._identify(self.settings.instance)
@@ -436,9 +436,9 @@ class Agent:
 
     def _after_fork_in_parent(self) -> None:
         """Begin a new session in the parent."""
-        connection, paused = self._paused.pop(threading.get_ident(), (None, False))
+        connection, locks = self._paused.pop(threading.get_ident(), (None, []))
         if connection is not None:
-            connection.resume(paused=paused)
+            connection.resume(locks)
 
     def _after_fork_in_child(self) -> None:
         """Start anew in the child: another process, with nothing recorded, which connects at its first event."""

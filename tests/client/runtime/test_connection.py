@@ -20,7 +20,8 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId
 from stilltrue.protocol.report import CallTarget, PartyTarget
-from stilltrue.protocol.requests.look import LookRequest, Suspect
+from stilltrue.protocol.requests.look import Look, LookRequest, Suspect
+from stilltrue.protocol.wire.look import request_to_wire
 from stilltrue.runtime.membership import connection
 from stilltrue.v1 import agent_pb2 as pb
 
@@ -100,6 +101,49 @@ def test_a_failing_look_sends_no_answer_and_keeps_the_stream(
     assert detector.look("orders", LookRequest(snapshot=SnapshotId(1), suspects=(suspect,))).parties == ()
     detector.mark(7)
     assert detector.report("orders", 7).snapshot == 7
+
+
+class SlowLook:
+    """Stands in a look until it may go on."""
+
+    def __init__(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        connected = agent._connection
+        assert connected is not None
+        self._real = connected._detector_requests._look
+        monkeypatch.setattr(connected._detector_requests, "_look", self)
+
+    def __call__(self, request: LookRequest) -> Look:
+        self.begun.set()
+        assert self.go_on.wait(10)
+        return self._real(request)
+
+
+def test_a_marker_does_not_wait_for_a_look(detector: Any, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = SlowLook(join("orders"), monkeypatch)
+    for snapshot in (1, 2):
+        detector.marks["orders"].put(request_to_wire(LookRequest(snapshot=SnapshotId(snapshot), suspects=())))
+    assert look.begun.wait(10)
+    detector.mark(7)
+    assert detector.report("orders", 7).snapshot == 7
+    assert "looked" not in detector.kinds("orders")
+    look.go_on.set()
+    detector.wait_for(lambda: detector.kinds("orders").count("looked") == 2)
+
+
+def test_a_fork_waits_for_the_look(detector: Any, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = join("orders")
+    look, connected = SlowLook(agent, monkeypatch), agent._connection
+    assert connected is not None
+    detector.marks["orders"].put(request_to_wire(LookRequest(snapshot=SnapshotId(1), suspects=())))
+    assert look.begun.wait(10)
+    locks = connected.pause(0.1)
+    assert locks == [connected._session_lock], "the look has not ended"
+    connected.resume(locks)
+    threading.Timer(0.1, look.go_on.set).start()
+    locks = connected.pause(10.0)
+    assert len(locks) == 2
+    connected.resume(locks)
 
 
 def one_method(behaviour: Any) -> grpc.GenericRpcHandler:

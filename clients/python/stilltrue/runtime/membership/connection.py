@@ -156,8 +156,10 @@ class Connection:
         self.mark.clear()
         LOG.end()
 
-    def pause(self, seconds_max: float) -> bool:
-        """Before a fork: end the session and start no other until :meth:`resume`. Return whether it ended in time.
+    def pause(self, seconds_max: float) -> list[threading.Lock]:
+        """Before a fork: end the session and the current look, and begin no other until :meth:`resume`.
+
+        Returns the locks that prevent it: not all if something did not end in time.
 
         A child that inherits an open gRPC connection crashes in about one in fifty of its first calls, and one that inherits
         held locks of gRPC's core hangs.
@@ -166,13 +168,15 @@ class Connection:
         call = self._call
         if call is not None:
             call.cancel()
-        return self._session_lock.acquire(timeout=seconds_max)
+        end = time.monotonic() + seconds_max
+        locks = (self._session_lock, self._detector_requests.looking)
+        return [lock for lock in locks if lock.acquire(timeout=max(0.0, end - time.monotonic()))]
 
-    def resume(self, *, paused: bool) -> None:
-        """After the fork, in the parent; ``paused`` is the result of :meth:`pause`."""
+    def resume(self, locks: list[threading.Lock]) -> None:
+        """After the fork, in the parent; ``locks`` is the result of :meth:`pause`."""
         self._forking.discard(threading.get_ident())
-        if paused:
-            self._session_lock.release()
+        for lock in locks:
+            lock.release()
 
     def request_snapshot(self, reason: str) -> None:
         """Ask for a snapshot now, or once connected."""

@@ -21,7 +21,10 @@ ANSWERS_MAX = 64
 
 
 class DetectorRequests:
-    """Answers each request when it arrives, and keeps the answers until the stream takes them."""
+    """Answers each request when it arrives, and keeps the answers until the stream takes them.
+
+    Looks and stacks have threads of their own: they may be slow, and markers must not wait for them.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,10 @@ class DetectorRequests:
         self._cure = cure
         self._stacks = stacks
         self._answers: deque[pb.ConnectRequest] = deque(maxlen=ANSWERS_MAX)
+        self._looks: deque[LookRequest] = deque(maxlen=ANSWERS_MAX)
+        """The requests that wait to be looked at."""
+        self.looking = threading.Lock()
+        """Held during looks, and by a thread that forks."""
 
     @property
     def cures(self) -> bool:
@@ -53,18 +60,30 @@ class DetectorRequests:
         """Answer a request; ignore any other message."""
         kind = response.WhichOneof("message")
         if kind == "look":
-            self._send(pb.ConnectRequest(looked=look_to_wire(self._answer_look(request_from_wire(response.look)))))
+            self._looks.append(request_from_wire(response.look))
+            try:
+                threading.Thread(target=self._take_looks, name="stilltrue-agent-look", daemon=True).start()
+            except RuntimeError:  # no more threads
+                self._take_looks()
         elif kind == "cure" and self._cure is not None:
             cured = self._run_cure(self._cure, cure_from_wire(response.cure))
             self._send(pb.ConnectRequest(cured=cured_to_wire(cured)))
         elif kind == "stacks" and self._stacks is not None:
-            arguments = (self._stacks, response.stacks.number)  # on a separate thread, as it may be slow
-            threading.Thread(target=self._find_stacks, args=arguments, name="stilltrue-stacks", daemon=True).start()
+            arguments = (self._stacks, response.stacks.number)
+            threading.Thread(target=self._find_stacks, args=arguments, name="stilltrue-agent-stacks", daemon=True).start()
 
     def answers(self) -> Iterator[pb.ConnectRequest]:
         """Take the waiting answers, oldest first."""
         while self._answers:
             yield self._answers.popleft()
+
+    def _take_looks(self) -> None:
+        """Take all looks that have been asked for, one at a time, unless another thread is doing so."""
+        while self._looks and self.looking.acquire(blocking=False):
+            try:
+                self._send(pb.ConnectRequest(looked=look_to_wire(self._answer_look(self._looks.popleft()))))
+            finally:
+                self.looking.release()
 
     def _send(self, answer: pb.ConnectRequest) -> None:
         self._answers.append(answer)

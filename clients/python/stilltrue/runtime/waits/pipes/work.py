@@ -34,7 +34,8 @@ from stilltrue.runtime.waits.wait import CallStack
 _MODULES = frozenset({MODULE, SEMAPHORES})
 _AGENT = "stilltrue-agent"
 _RUNTIME = Path(__file__).parents[2]
-_CONNECTS, _LOGS = str(_RUNTIME / "membership" / "connection.py"), str(_RUNTIME / "log_queue.py")
+_CONNECTS, _ANSWERS = (str(_RUNTIME / "membership" / f"{name}.py") for name in ("connection", "detector_requests"))
+_LOGS = str(_RUNTIME / "log_queue.py")
 _WRITES_FILES = frozenset({"logging", "logging.handlers"})
 """Modules of handlers that write records to files and the like."""
 _KEPT_SECONDS, _KEPT_MAX = 10.0, 64
@@ -105,7 +106,7 @@ def _is_the_agents(stack: CallStack) -> bool:
     files = {one.f_code.co_filename for one in stack.frames}
     if _LOGS in files and _may_log_to_others():
         return False
-    if not files.isdisjoint((_CONNECTS, _LOGS)) or compat.serves_own_channel(stack.frames[0]):
+    if not files.isdisjoint((_CONNECTS, _ANSWERS, _LOGS)) or compat.serves_own_channel(stack.frames[0]):
         return True
     feeding = (variables_of(one).get("request_iterator") for one in stack.frames if compat.is_feeding(one))
     codes = map(compat.code_of, feeding)  # what our stream has given it is being sent
