@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import AsyncGeneratorType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
@@ -188,15 +188,17 @@ def _calls_unnamed(code: CodeType, names: dict[str, Any], words: set[str]) -> bo
     return any(one.__code__.co_name in words for one in (*set_by_text, *unnamed_on(code, objects, every)))
 
 
-def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:
+def ended_by(
+    thing: Any, leads: Leads, by: frozenset[str] = frozenset(), named: Callable[[CodeType], bool] = lambda _: False
+) -> tuple[Any, ...]:
     """The objects that ``thing`` ends when it is called or dropped (rule 2).
 
-    ``by``: it must name one of these; by default, mention ending things. ``named``: include the globals it names. Objects that
-    do not lead to a target are left out if that saves reading code.
+    ``by``: it must name one of these; by default, mention ending things. ``named``: whether the globals that some code names
+    are included. Objects that do not lead to a target are left out if that saves reading code.
     """
     kind = type(thing)
     if kind in _CALLED or (kind in compat.COMPILED_FUNCTIONS and type(thing.__self__) is not ModuleType):
-        return _ended_by_call(thing, leads, by, named=named)
+        return _ended_by_call(thing, leads, by, named)
     if kind in _GENERATORS and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
         held = compat.held_by_coroutine(thing)
         if not by:  # whoever asks for its next item, closes or drops it runs it
@@ -208,7 +210,7 @@ def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, name
     if finalizer is not None and leads((thing,)) and _mentions(finalizer.__code__, finalizer.__globals__, thing, (), by):
         return (thing,)
     callbacks = compat.weakref_callbacks(thing)
-    ended = tuple(one for callback in callbacks for one in _ended_by_call(callback, leads, by, named=named))
+    ended = tuple(one for callback in callbacks for one in _ended_by_call(callback, leads, by, named))
     functions, given = job_in(thing)
     if not by and not issubclass(kind, tuple | list | dict):  # a table of routes is one of requests to come
         ended += tuple(held for one in functions for held in _globals_ended_by_job(one, given, leads))
@@ -229,19 +231,20 @@ def _ends_given(function: Any, given: tuple[Any, ...], by: frozenset[str]) -> bo
     return code is not None and is_application(code) and _mentions(code, names, owner, given, by)
 
 
-def _ended_by_call(called: Any, leads: Leads, by: frozenset[str], *, named: bool) -> tuple[Any, ...]:
+def _ended_by_call(called: Any, leads: Leads, by: frozenset[str], named: Callable[[CodeType], bool]) -> tuple[Any, ...]:
     carried = _carried_by_callable(called)
     code, names, owner = compat.code_behind(called)
-    job = tuple(_globals_ended_by_job(called, (), leads)) if type(called) is functools.partial and not by else ()
-    if not named and not leads(carried):
-        return job
     if code is None or not is_application(code):
         name = compat.name_of(called).rsplit(".", 1)[-1]
-        return carried if name in by or (not by and is_ending(name)) else ()
+        return carried if (name in by or (not by and is_ending(name))) and leads(carried) else ()
+    job = tuple(_globals_ended_by_job(called, (), leads)) if type(called) is functools.partial and not by else ()
+    with_globals = named(code)
+    if not with_globals and not leads(carried):
+        return job
     if not by:
         return (*job, *carried) if mentions_ending(code, names, owner, carried) else job
     reachable = _names_of_called(called, code, names, (owner, *carried))
-    return () if by.isdisjoint(reachable.names) else (*carried, *(reachable.global_values if named else ()))
+    return () if by.isdisjoint(reachable.names) else (*carried, *(reachable.global_values if with_globals else ()))
 
 
 def _names_of_called(called: Any, code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> ReachableNames:

@@ -5,7 +5,9 @@ Rules:
 1. An actor counts if it can reach the executor and uses names that only the executor's own code uses, as for any queued item
    (:mod:`~stilltrue.runtime.waits.resolvers.executors`). Reading the pool's size or queue length does not count.
 2. A method of a server counts only if it names them outright: many handlers import or look up something by a computed name.
-3. An executor whose own class grows it on submit grows with the next request from any caller.
+3. A function of an installed package that is called without being named (one in its registry, say) counts only if it carries the
+   executor. Reading the thousands of functions of an ORM took most of a look.
+4. An executor whose own class grows it on submit grows with the next request from any caller.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from stilltrue.model import PartyName
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.called_code.reachable_names import names_of_application
 from stilltrue.runtime.look.ways_out.actors import Actor
@@ -38,7 +40,7 @@ class Growers:
             waits[party] = SeenWait(on=executor, enders=None, ended_through=(executor,), ending_names=GROWING)
             if _grows_by_itself(executor):
                 one.grown_by = f"{type(executor).__qualname__}, which grows on submit"
-        self._undoers = Releasers(waits, {}, budget) if waits else None
+        self._undoers = Releasers(waits, {}, budget, through_globals=is_own_code) if waits else None
 
     def grown_by(self, actor: Actor, *, by_name: bool = False) -> list[PartyName]:
         """The parties whose pool an actor may enlarge. ``by_name``: only if its code names one of the executor's own names."""
@@ -52,7 +54,7 @@ class Growers:
 
 
 def _grows_by_itself(executor: Any) -> bool:
-    """Rule 3."""
+    """Rule 4."""
     submit: Any = type(executor).submit
     if submit is ThreadPoolExecutor.submit or not is_application(submit.__code__):
         return False

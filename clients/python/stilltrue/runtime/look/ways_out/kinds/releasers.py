@@ -6,8 +6,9 @@ Actors that complete or cancel a future, or interrupt the main thread by signall
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from types import CodeType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -28,8 +29,17 @@ _THREADS = frozenset({"enumerate", "current_thread", "main_thread", "_active"})
 class Releasers:
     """Finds actors that may undo what blocks some parties."""
 
-    def __init__(self, waits: Mapping[PartyName, SeenWait], handles: Mapping[PartyName, Iterable[Any]], budget: Budget) -> None:
-        """``waits``: by waiting party; ``handles``: the objects that end a party's wait when completed or cancelled."""
+    def __init__(
+        self,
+        waits: Mapping[PartyName, SeenWait],
+        handles: Mapping[PartyName, Iterable[Any]],
+        budget: Budget,
+        through_globals: Callable[[CodeType], bool] = lambda _: True,
+    ) -> None:
+        """``waits``: by waiting party; ``handles``: the objects that end a party's wait when completed or cancelled.
+
+        ``through_globals``: whether code that is called without being named may undo something through the globals it names.
+        """
         self._waiting: dict[int, list[PartyName]] = {}
         self._named: dict[frozenset[str], list[PartyName]] = {}
         targets: dict[frozenset[str], list[Any]] = {}
@@ -50,7 +60,9 @@ class Releasers:
             for by, those in targets.items()
         ]
         self._calls = {
-            by: Reach(those, budget, functools.partial(ended_by, by=called_by(by), named=True), named_targets_count=False)
+            by: Reach(
+                those, budget, functools.partial(ended_by, by=called_by(by), named=through_globals), named_targets_count=False
+            )
             for by, those in targets.items()
         }
 
