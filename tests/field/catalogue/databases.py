@@ -22,6 +22,21 @@ ENTRIES = (
         elsewhere={"postgres": 2},
     ),
     Entry(
+        program="row_in_session",
+        source="widely known",
+        library="SQLAlchemy (ORM), psycopg 3, gRPC, PostgreSQL",
+        what="A service calls another while its ORM session has changed a row, and the other changes the row.",
+        near={
+            "lock_time_out": "the session that waits for the row has a `lock_timeout`",
+            "idle_time_out": "the database ends sessions that stay idle in a transaction for long",
+            "deadline": "the call has a deadline",
+            "committed": "the change is committed before the call",
+        },
+        processes=("probe", "stock", "orders"),
+        servers=("postgres",),
+        elsewhere={"postgres": 2},
+    ),
+    Entry(
         program="advisory_lock",
         source="widely known",
         library="psycopg 3, gRPC, PostgreSQL",

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.requests.look import PartyLook
+from stilltrue.runtime.look.ways_out.kinds.wakers import callbacks_of_library
 from tests.client.look.ways_out.closing import FAR_SECONDS, interrupted, may_close_the_channel
 from tests.client.look.worlds import Stuck, look_at_caller
 from tests.client.waits.releasers import commands
@@ -229,3 +231,18 @@ def test_a_function_of_a_module_with_a_computed_name_may_close_the_channel(
 ) -> None:
     assert may_close_the_channel(alone, stuck, holder) is (holder is by_a_computed_name)
     commands.CHANNELS.clear()
+
+
+def of_package(text: str, name: str) -> Any:
+    names: dict[str, Any] = {"__name__": "runners.parts"}
+    exec(compile(text, str(Path(grpc.__file__).parent.with_name("runners") / "parts.py"), "exec"), names)  # nowhere
+    return names[name]
+
+
+def test_a_package_was_not_given_its_own_functions_and_each_of_the_others_counts_once() -> None:
+    tidy, frames = of_package("def tidy(): ...", "tidy"), list[FrameType]()
+    first, second = PACKAGE["LoopScheduler"](), PACKAGE["LoopScheduler"]()
+    first.jobs, second.jobs = [tidy, may_close_the_channel], [may_close_the_channel]
+    run = of_package("def run(see, first, second): see(__import__('sys')._getframe())", "run")
+    run(frames.append, first, second)
+    assert [one for one, _ in callbacks_of_library(frames)] == [may_close_the_channel]

@@ -21,6 +21,9 @@ _FEEDS = "OutgoingRequests.__next__"
 _OF_DATACLASSES = "__create_fn__.<locals>."
 _OF_NAMEDTUPLES = ("_tuple_new",)
 """Methods that the standard library makes from text."""
+_OF_SQLALCHEMY = re.compile(r"<sqlalchemy generated .* sqlalchemy\.")
+"""The files of the functions that SQLAlchemy makes from text; before 2.1 these are known by their names only."""
+_NAMES_OF_SQLALCHEMY = ("target", "fn")
 _HTTP = re.compile(
     r"[/\\](?:site|dist)-packages[/\\](?:requests|urllib3|httpx|httpcore|aiohttp|h11|h2|anyio|asgiref"
     r"|flask|werkzeug|django|starlette|fastapi|uvicorn|gunicorn|hypercorn|waitress)[/\\]"
@@ -62,7 +65,13 @@ def is_application_callback(callback: Any) -> bool:
 @cached_by_code
 def is_own_code(code: CodeType) -> bool:
     """Whether this is the application's own code, not an installed package's."""
-    return is_application(code) and not any(folder in code.co_filename for folder in _INSTALLED)
+    return is_application(code) and not (any(one in code.co_filename for one in _INSTALLED) or _is_made_by_package(code))
+
+
+def _is_made_by_package(code: CodeType) -> bool:
+    """Whether an installed package has made this function of its own from text."""
+    file = code.co_filename
+    return _OF_SQLALCHEMY.match(file) is not None or (file == "<string>" and code.co_names == _NAMES_OF_SQLALCHEMY)
 
 
 def is_of_own_module(kind: type) -> bool:

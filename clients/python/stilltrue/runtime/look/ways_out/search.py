@@ -170,7 +170,7 @@ class Search:
         along_names = NamedReach(reach, self._budget)
         threads = self._threads()
         for actor in self._actors(found.values(), kept):
-            if self._budget.spent:
+            if not self._budget.large_step():
                 break
             every = {*by_handle, *by_awaiter, *by_context} if _inspects_all_objects(actor) else ()
             for held in every or _held_by(actor, reach, along_names):
@@ -270,7 +270,7 @@ class Search:
             *closers_after_calls(self._open_calls),
             *signal_closers(self._places.loops()),
         ):
-            if self._budget.spent:
+            if not self._budget.large_step():
                 break
             held: set[int] = set()
             if targets and closer.roots:
@@ -318,7 +318,7 @@ class Search:
             id(one) for suspect in found.values() for one in (*contexts_of(suspect.place), *streams_of(suspect.handles))
         }
         for request in self._requests:
-            if self._budget.spent:
+            if not self._budget.large_step():
                 break
             actor = request.actor
             held = reach.held(actor.roots, ends=True) if actor.ends else set[int]()

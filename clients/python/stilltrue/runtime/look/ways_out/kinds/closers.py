@@ -104,7 +104,7 @@ def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Itera
     jobs = ClosingJobs(budget)
     for place in places.threads.values():
         if place.ident != threading.get_ident():
-            yield from _thread_closers(place, analysis, places, jobs)
+            yield from _thread_closers(place, analysis, places, jobs, budget)
             yield from _item_callback_closers(place, analysis)
     for loop in places.loops():
         yield from _scheduled_closers(loop, analysis)
@@ -127,13 +127,15 @@ def _scheduled_closers(loop: asyncio.AbstractEventLoop, analysis: ProgressAnalys
                     yield replace(closer, progress=progress)
 
 
-def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places, jobs: ClosingJobs) -> Iterator[Closer]:
+def _thread_closers(
+    place: Place, analysis: ProgressAnalysis, places: Places, jobs: ClosingJobs, budget: Budget
+) -> Iterator[Closer]:
     thread = compat.threads().get(place.ident)
     name = str(place.ident) if thread is None else thread.name
     loop = places.loop_threads.get(place.ident)
     progress = functools.partial(analysis.of_thread, place.ident)
     yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loop, jobs)
-    yield from _library_closers(place, name, analysis, jobs)
+    yield from _library_closers(place, name, analysis, jobs, budget)
     if isinstance(thread, threading.Timer):
         carried = compat.thread_arguments(thread)
         for one in carried:
@@ -150,10 +152,14 @@ def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places, jo
         yield Closer(text=text, owner=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
 
 
-def _library_closers(place: Place, name: str, analysis: ProgressAnalysis, jobs: ClosingJobs) -> Iterator[Closer]:
+def _library_closers(
+    place: Place, name: str, analysis: ProgressAnalysis, jobs: ClosingJobs, budget: Budget
+) -> Iterator[Closer]:
     """Closers among what a library will run in a thread: its callbacks, the tasks of trio."""
     progress = functools.partial(analysis.of_thread, place.ident)
     for callback, arguments in callbacks_of_library(frames_in_packages(place.frames)):
+        if not budget.large_step():
+            return
         for closer in _callback_closers(callback, arguments, f"called by a library in thread {name}"):
             yield replace(closer, progress=progress, owner=place.ident)
     for coroutine in compat.trio_coroutines(place.frames):

@@ -5,8 +5,8 @@ Rules:
 1. An actor counts if it can reach the executor and uses names that only the executor's own code uses, as for any queued item
    (:mod:`~stilltrue.runtime.waits.resolvers.executors`). Reading the pool's size or queue length does not count.
 2. A method of a server counts only if it names them outright: many handlers import or look up something by a computed name.
-3. A function of an installed package that is called without being named (one in its registry, say) counts only if it carries the
-   executor. Reading the thousands of functions of an ORM took most of a look.
+3. A function of an installed package that nobody names (one in its registry, say) counts only if it carries the executor.
+   Reading the thousands of functions of an ORM took most of a look.
 4. An executor whose own class grows it on submit grows with the next request from any caller.
 """
 

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -131,13 +131,27 @@ def _is_of_package(frame: FrameType) -> bool:
 def callbacks_of_library(frames: Iterable[FrameType]) -> Iterator[Callback]:
     """The functions that the library code of some frames was given to call: a scheduler's jobs, a watcher's handlers.
 
-    It was not given its own methods of its own object, such as the handler of SIGINT in the frame of asyncio's runner.
+    It was not given its own methods of its own object, such as the handler of SIGINT in the frame of asyncio's runner, nor the
+    functions of its own package: these are among those that its frames name.
     """
+    found: dict[tuple[int, int], Any] = {}
     for frame in frames:
         if not is_own_code(frame.f_code) and not is_ours(frame.f_code):
             names = variables_of(frame)
-            found = (one for held in names.values() for one in callables_behind(held))
-            yield from ((one, ()) for one in found if not _is_library_method_of(names.get("self"), one))
+            package = _package_of(frame.f_globals)
+            for one in (one for held in names.values() for one in callables_behind(held)):
+                if not _is_library_method_of(names.get("self"), one) and not _is_of_package_itself(one, package):
+                    found[id(getattr(one, "__func__", one)), id(getattr(one, "__self__", None))] = one
+    yield from ((one, ()) for one in found.values())
+
+
+def _is_of_package_itself(function: Any, package: str) -> bool:
+    code, names, _ = compat.code_behind(function)
+    return code is not None and not is_own_code(code) and _package_of(names) == package
+
+
+def _package_of(names: Mapping[str, Any]) -> str:
+    return str(names.get("__name__", "")).partition(".")[0]
 
 
 def given_to_package(callback: Any) -> list[Any]:

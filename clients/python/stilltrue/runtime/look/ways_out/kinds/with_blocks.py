@@ -12,6 +12,7 @@ import grpc.aio
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import RecordedMethod
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.attributes import attribute_of, attributes_of, inherited, named_values
@@ -78,6 +79,7 @@ def may_close(callback: Any) -> bool:
     return code is not None and (code.co_name in CLOSING or mentions_closing(code))
 
 
+@cached_by_code
 def mentions_closing(code: CodeType) -> bool:
     """Whether a function mentions closing or stopping something."""
     if not _CLOSING_NAMED.isdisjoint((*mentioned_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
