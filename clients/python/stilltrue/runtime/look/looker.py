@@ -1,6 +1,6 @@
 """The second look at suspected parties: whether they are still in the same waits, until when, where, and what may free them.
 
-Runs in the agent's own thread, off the path of any call. Other threads keep running, so everything that matters is read twice,
+Runs on a thread of the agent, off the path of any call. Other threads keep running, so everything that matters is read twice,
 and a party that moved in between counts as changed.
 """
 
