@@ -1,4 +1,4 @@
-"""A service calls another while its ORM session has flushed a row, and the other wants the row: neither database nor gRPC sees that."""
+"""A service calls another while its ORM session has flushed a row that the other wants: neither database nor gRPC sees that."""
 
 import importlib
 import os
