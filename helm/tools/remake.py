@@ -47,7 +47,30 @@ LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 DURATION = {"type": "string", "pattern": r"^([0-9]+(ms|[smhdwy]))+$"}
 STRINGS = {"type": "array", "items": {"type": "string"}}
+OBJECTS = {"type": "array", "items": {"type": "object"}}
+SELECTOR = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"matchLabels": LABELS, "matchExpressions": OBJECTS},
+}
+PEERS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "minProperties": 1,
+        "properties": {"podSelector": SELECTOR, "namespaceSelector": SELECTOR, "ipBlock": {"type": "object"}},
+    },
+}
+"""The API server only warns of an unknown key, and drops it: a selector without matchLabels would admit every pod."""
 EXACT: dict[str, Mapping[str, Any]] = {
+    "networkPolicy.agents": PEERS,
+    "networkPolicy.http": PEERS,
+    "networkPolicy.egress": {
+        "type": "array",
+        "items": {"type": "object", "additionalProperties": False, "properties": {"to": PEERS, "ports": OBJECTS}},
+    },
+    "injector.namespaceSelector": SELECTOR,
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "scaleOut.assembly.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "scaleOut.assembly.persistence.size": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i?)?$"},
@@ -124,6 +147,8 @@ BY_LAST: dict[str, Mapping[str, Any]] = {
     "fullnameOverride": NAME, "nameOverride": NAME,
     "extraArgs": STRINGS, "namespaces": STRINGS, "hostnames": STRINGS, "extraDnsNames": STRINGS, "disabled": STRINGS,
     "accessModes": STRINGS,
+    "imagePullSecrets": OBJECTS, "extraEnv": OBJECTS, "extraVolumes": OBJECTS, "extraVolumeMounts": OBJECTS,
+    "tolerations": OBJECTS, "topologySpreadConstraints": OBJECTS, "relabelings": OBJECTS, "metricRelabelings": OBJECTS, "parentRefs": OBJECTS,
     "commonLabels": LABELS, "additionalLabels": LABELS, "labels": LABELS, "annotations": LABELS, "podLabels": LABELS,
     "podAnnotations": LABELS, "ruleLabels": LABELS, "nodeSelector": LABELS, "resources": RESOURCES,
 }  # fmt: skip
