@@ -148,7 +148,8 @@ BY_LAST: dict[str, Mapping[str, Any]] = {
     "extraArgs": STRINGS, "namespaces": STRINGS, "hostnames": STRINGS, "extraDnsNames": STRINGS, "disabled": STRINGS,
     "accessModes": STRINGS,
     "imagePullSecrets": OBJECTS, "extraEnv": OBJECTS, "extraVolumes": OBJECTS, "extraVolumeMounts": OBJECTS,
-    "tolerations": OBJECTS, "topologySpreadConstraints": OBJECTS, "relabelings": OBJECTS, "metricRelabelings": OBJECTS, "parentRefs": OBJECTS,
+    "tolerations": OBJECTS, "topologySpreadConstraints": OBJECTS, "relabelings": OBJECTS,
+    "metricRelabelings": OBJECTS, "parentRefs": OBJECTS,
     "commonLabels": LABELS, "additionalLabels": LABELS, "labels": LABELS, "annotations": LABELS, "podLabels": LABELS,
     "podAnnotations": LABELS, "ruleLabels": LABELS, "nodeSelector": LABELS, "resources": RESOURCES,
 }  # fmt: skip
