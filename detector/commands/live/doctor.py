@@ -45,7 +45,11 @@ CURES = (
         "stilltrue stacks shows where they wait. A thread that is parked at a lock for good is harmless; otherwise find out "
         "who holds the lock, or should answer: see docs/troubleshooting.md",
     ),
-    ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
+    (
+        "from outside",
+        "callers without an agent can free or hold its parties: give them an agent, or a sidecar; a caller that has one makes "
+        "these calls through a channel that it does not record: wrap it (agent.channel), or use stilltrue.instrument()",
+    ),
     ("lacks pg_read_all_stats", "without it, waits of other roles' sessions are not seen: see docs/databases.md"),
     ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find out why so many calls are in doubt"),
