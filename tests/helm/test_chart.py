@@ -192,6 +192,8 @@ def test_the_injector_is_spread_and_drainable_and_has_no_egress(rendered: Render
             "-- stilltrue ask deadlock --detector watch-stilltrue-0.watch-stilltrue-headless.shop.svc.cluster.local:7600,",
         ),
         ("tls.enabled=true,tls.existingSecret=a,tls.rolesSecret=b", "Questions need the role operator"),
+        ("tls.enabled=true,certificate.selfSigned=true", "agents verify it with ca.crt of the Secret watch-stilltrue-tls"),
+        ("scaleOut.enabled=true,scaleOut.kafka.servers=k:9092", "stilltrue ask deadlock --timeout-seconds 90\n"),
         ("detector.enabled=false,sidecar.detector=elsewhere:7600", "Agents dial   elsewhere:7600"),
     ],
 )
