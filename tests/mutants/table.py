@@ -1096,8 +1096,8 @@ MUTANTS = (
     Mutant(
         "a party that may put into a queue what it has not taken is to put back an item",
         "stilltrue.runtime.waits.holders.queue_pools",
-        "if balance.sure is not None and not balance.unowned",
-        "if balance.sure is not None",
+        "if balance.sure and expression not in unowned:",
+        "if balance.sure:",
         "tests/client/waits/holders/test_queue_pools.py::test_of_a_party_that_may_keep_its_item_nothing_is_known",
     ),
     Mutant(
@@ -1127,6 +1127,20 @@ MUTANTS = (
         "return names | PUTS if GIVES_ITEMS in names else names",
         "return names",
         "tests/client/waits/holders/test_queue_pools.py::test_another_party_that_may_put_one_is_a_way_out",
+    ),
+    Mutant(
+        "no request adds anything to a pool by a method",
+        "stilltrue.runtime.waits.holders.queue_pools",
+        " or _may_put_by(code, puts, takes)",
+        "",
+        "tests/client/waits/holders/test_queue_pools.py::test_a_method_of_a_server_that_only_puts_back_what_it_takes_is_no_doubt",
+    ),
+    Mutant(
+        "all items of a queue are one",
+        "stilltrue.runtime.waits.holders.queue_pools",
+        "if len(self.taken) < 2:",
+        "if True:",
+        "tests/client/waits/holders/test_queue_pools.py::test_a_party_may_have_several_items",
     ),
     Mutant(
         "no request adds anything to a queue that is a pool",

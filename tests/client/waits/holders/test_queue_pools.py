@@ -96,6 +96,70 @@ def and_puts_elsewhere(pool: Any, inside: Callable[[], object]) -> None:
     with_finally(pool, tells)
 
 
+class Connections:
+    """A queue with methods, as commonly written."""
+
+    def __init__(self, pool: Any) -> None:
+        self._free = pool
+
+    def acquire(self) -> Any:
+        return self._free.get()
+
+    def release(self, item: Any) -> None:
+        self._free.put(item)
+
+
+@bound
+def by_methods(pool: Any, inside: Callable[[], object]) -> None:
+    connections = Connections(pool)
+    item = connections.acquire()
+    try:
+        inside()
+    finally:
+        connections.release(item)
+
+
+@not_bound
+def by_methods_perhaps(pool: Any, inside: Callable[[], object]) -> None:
+    connections = Connections(pool)
+    item = connections.acquire()
+    if inside():
+        connections.release(item)
+
+
+def _releases(connections: Connections, item: Any, inside: Callable[[], object]) -> None:
+    inside()
+    connections.release(item)
+
+
+@not_bound
+def by_methods_of_a_function(pool: Any, inside: Callable[[], object]) -> None:
+    connections = Connections(pool)
+    item = connections.acquire()
+    try:
+        _releases(connections, item, inside)
+    finally:
+        connections.release(item)
+
+
+class Doubling(Connections):
+    """Its method does something else as well."""
+
+    def release(self, item: Any) -> None:
+        super().release(item)
+        super().release(item)
+
+
+@not_bound
+def by_other_methods(pool: Any, inside: Callable[[], object]) -> None:
+    connections = Doubling(pool)
+    item = connections.acquire()
+    try:
+        inside()
+    finally:
+        connections.release(item)
+
+
 @not_bound
 def perhaps(pool: Any, inside: Callable[[], object]) -> None:
     item = pool.get()
@@ -191,6 +255,33 @@ def test_it_waits_for_any_of_those_that_have_an_item(front: Front, kind: Callabl
     front.let_go()
 
 
+@pytest.mark.parametrize("back", [1, 2])
+def test_a_party_may_have_several_items(front: Front, back: int) -> None:
+    pool = _pool(size=2)
+
+    def both() -> None:
+        first = pool.get()
+        second = pool.get()
+        front.get(b"")
+        pool.put(second)
+        pool.put(first)
+
+    def one() -> None:
+        first = pool.get()
+        second = pool.get()
+        front.get(b"")
+        pool.put(second)
+        pool.put(second)
+        assert first is not None
+
+    front.hold(both if back == 2 else one)
+    if back == 2:
+        assert front.waits_for(takes, pool) == ["thread:holder"]
+    else:
+        assert front.waits_unseen(takes, pool)
+    front.let_go()
+
+
 @pytest.mark.parametrize("how", NOT_BOUND)
 def test_of_a_party_that_may_keep_its_item_nothing_is_known(front: Front, how: str) -> None:
     pool = _pool()
@@ -248,6 +339,12 @@ def _perhaps_its_own(pool: Any, go: threading.Event) -> None:
     perhaps(pool, lambda: go.wait(FAR_SECONDS))
 
 
+def _releases_another(pool: Any, go: threading.Event) -> None:
+    connections = Connections(pool)
+    go.wait(FAR_SECONDS)
+    connections.release(0)
+
+
 def _only_its_own(pool: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     takes(pool)
@@ -269,6 +366,7 @@ def _only_elsewhere(pool: Any, go: threading.Event) -> None:
         (_for_each, True),
         (_by_a_text, True),
         (_perhaps_its_own, True),
+        (_releases_another, True),
         (_only_its_own, False),
     ],
     ids=lambda one: getattr(one, "__name__", str(one)),
@@ -293,6 +391,24 @@ class Shop:
 
     def __init__(self) -> None:
         self.pool = _pool()
+        self.connections = Connections(self.pool)
+        self.kept: list[Any] = []
+
+    def uses_methods(self, request: bytes, _: Any) -> bytes:
+        item = self.connections.acquire()
+        self.connections.release(item)
+        return request
+
+    def only_releases(self, request: bytes, _: Any) -> bytes:
+        self.connections.release(0)
+        return request
+
+    def takes_or_releases(self, request: bytes, _: Any) -> bytes:
+        if request:
+            self.kept.append(self.connections.acquire())
+        else:
+            self.connections.release(self.kept.pop())
+        return request
 
     def uses(self, request: bytes, _: Any) -> bytes:
         takes(self.pool)
@@ -317,7 +433,16 @@ class Shop:
 
 @pytest.mark.parametrize(
     ("method", "doubtful"),
-    [(Shop.uses, False), (Shop.uses_in_a_block, False), (Shop.grows, True), (Shop.opens, True), (Shop.grows_by_a_text, True)],
+    [
+        (Shop.uses, False),
+        (Shop.uses_in_a_block, False),
+        (Shop.grows, True),
+        (Shop.opens, True),
+        (Shop.grows_by_a_text, True),
+        (Shop.uses_methods, False),
+        (Shop.only_releases, True),
+        (Shop.takes_or_releases, True),
+    ],
 )
 def test_a_method_of_a_server_that_only_puts_back_what_it_takes_is_no_doubt(
     front: Front, alone: Callable[..., Agent], method: Any, doubtful: bool

@@ -47,7 +47,7 @@ def held_by_calls_in(frame: FrameType) -> Iterator[Taken]:
     if not may_hold_by_calls(code):
         return
     names = variables_of(frame)
-    made = [(those, _balance(code, those)) for those in _by_lock(_made(_calls(code), names, frame.f_globals))]
+    made = [(those, _balance(code, those)) for those in _by_lock(_made(calls_in(code), names, frame.f_globals))]
     own = [one for those, known in made if not known.unowned for one in those]
     for those, known in made:
         giving = [one.effect.functions for one in those if not one.effect.takes]
@@ -63,9 +63,9 @@ def held_by_calls_in(frame: FrameType) -> Iterator[Taken]:
 def may_release_by_calls(frame: FrameType, names: frozenset[str]) -> bool:
     """Whether a frame may have released, by a function of one of these names, what it has not acquired itself (rule 3)."""
     code = frame.f_code
-    if not is_application(code) or not any(map(names.intersection, map(_named_in, codes_within(code)))):
+    if not is_application(code) or not any(map(names.intersection, map(named_in, codes_within(code)))):
         return False
-    made = _made(_calls(code), variables_of(frame), frame.f_globals)
+    made = _made(calls_in(code), variables_of(frame), frame.f_globals)
     own = [one for those in _by_lock(made) if not _balance(code, those).unowned for one in those]
     return _names_elsewhere(code, names, own)
 
@@ -103,7 +103,7 @@ def _names_elsewhere(code: CodeType, names: frozenset[str], known: Iterable[_Mad
     mentions = {one.call.mention for one in known if one.dropped is not None}
     if any(index not in mentions and _mentions(one.argval, names) for index, one in enumerate(instructions_of(code))):
         return True
-    return any(not names.isdisjoint(_named_in(one)) for one in codes_within(code) if one is not code)
+    return any(not names.isdisjoint(named_in(one)) for one in codes_within(code) if one is not code)
 
 
 def _mentions(argument: Any, names: frozenset[str]) -> bool:
@@ -120,20 +120,20 @@ def _may_release_otherwise(frame: FrameType, givers: frozenset[str], those: Iter
             return True
         methods = (one for kind in owners if (one := method_of(kind, name)) is not None)
         codes = (code for one in methods for code in codes_within(one.__code__))
-        if any(not (givers | RELEASES).isdisjoint(_named_in(code)) for code in codes):
+        if any(not (givers | RELEASES).isdisjoint(named_in(code)) for code in codes):
             return True
     return False
 
 
 @cached_by_code
-def _named_in(code: CodeType) -> frozenset[str]:
+def named_in(code: CodeType) -> frozenset[str]:
     """All names and strings of a code object."""
     texts = (one for one in code.co_consts if type(one) is str)
     return frozenset((*code.co_names, *code.co_varnames, *code.co_freevars, *texts))
 
 
 @cached_by_code
-def _calls(code: CodeType) -> tuple[tuple[Call, int | None], ...]:
+def calls_in(code: CodeType) -> tuple[tuple[Call, int | None], ...]:
     """The understood calls of a code object, each with where its result is dropped (None: it is used)."""
     every = instructions_of(code)
     calls = (call for index, one in enumerate(every) if one.opname == "CALL" and (call := call_at(every, index)) is not None)
@@ -145,6 +145,6 @@ def _calls(code: CodeType) -> tuple[tuple[Call, int | None], ...]:
 def may_hold_by_calls(code: CodeType) -> bool:
     """Whether a frame of this code may hold a lock by calls: it calls two methods of one object, or two functions with it."""
     names: dict[Any, set[str]] = {}
-    for call, _ in _calls(code) if is_application(code) else ():
+    for call, _ in calls_in(code) if is_application(code) else ():
         names.setdefault(call.receiver or call.arguments, set()).add(call.name)
     return any(len(those) > 1 for those in names.values())

@@ -75,9 +75,9 @@ def held_by(stack: CallStack) -> tuple[list[tuple[Any, Any]], list[Any]]:
         for lock, left, givers in known:
             if giving and any(_may_have_released(giver, lock, frame.f_code) for giver in giving):
                 continue
-            if is_pool(lock) and any(may_have_put(inner, lock) for inner in stack.frames[:index]):
+            if is_pool(lock) and any(may_have_put(inner, lock, givers) for inner in stack.frames[:index]):
                 continue
-            if givers and any(may_release_by_calls(other, givers) for other in stack.frames[: index + 1]):
+            if givers and not is_pool(lock) and any(may_release_by_calls(other, givers) for other in stack.frames[: index + 1]):
                 continue
             if not (waited and any(lock is other for other in waited)):
                 held.append((lock, left))
@@ -113,7 +113,7 @@ def _held_in(frame: FrameType, coroutine: Any, deep: int = 0) -> Iterator[Held]:
     yield from ((lock, None, _NO_FUNCTIONS) for lock in _held_without_block(frame))
     yield from ((lock, None, givers) for lock, givers in held_by_calls_in(frame))
     yield from ((gate, None, givers) for gate, givers in (*raised_in(frame), *keys_held_in(frame)))
-    yield from ((pool, None, _NO_FUNCTIONS) for pool in taken_in(frame))
+    yield from ((pool, None, givers) for pool, givers in taken_in(frame))
 
 
 @cached_by_code
