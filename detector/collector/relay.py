@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ _LOG_AGAIN_SECONDS = 60.0
 """While there is no coordinator, the same status is logged this often."""
 SILENT_SECONDS_MAX = 10.0
 """After this long without any message, the coordinator counts as lost."""
+_CLOSED = "if it uses TLS: --tls-ca-file; if it requires a client certificate: --tls-cert-file, --tls-key-file"
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -129,7 +131,9 @@ class Relay:
         now = asyncio.get_running_loop().time()
         if now - self._logged.get((address, status), -_LOG_AGAIN_SECONDS) >= _LOG_AGAIN_SECONDS:
             self._logged[address, status] = now
-            self._log.warning("no coordinator", address=address, status=status, reason=reason)
+            closed = re.search("socket closed", reason or "", re.IGNORECASE)
+            fix = _CLOSED if closed and status == grpc.StatusCode.UNAVAILABLE.name else None
+            self._log.warning("no coordinator", address=address, status=status, reason=reason, fix=fix)
 
     async def _connect(self, address: str) -> None:
         credentials, token = self._coordinator.security.loaded(address)

@@ -45,8 +45,8 @@ from detector.service.grpc_api.report_checks import (
     not_a_request,
 )
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
-from detector.service.grpc_api.roles import Roles
-from detector.service.grpc_api.security import bearer_token, certificate_names
+from detector.service.grpc_api.roles import Role, Roles
+from detector.service.grpc_api.security import bearer_token, certificate_names, lacking
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import SnapshotId
@@ -158,10 +158,8 @@ class AgentServicer:
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: must be the first message of an agent", "no_hello")
         member = self._member(request.hello, stream)
         member.names = certificate_names(context)
-        if self._roles is not None and not self._roles.may_report_as(member.names, bearer_token(context), member.process):
-            who = min(member.names, default="this token")
-            text = f"{who} may not report as {member.name} of {member.process.service} (--roles-file: processes)"
-            raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, text, "permission_denied")
+        if self._roles is not None:
+            _check_roles(self._roles, member, bearer_token(context))
         try:
             self._driver.joined(member)
         except NameBoundError as error:
@@ -341,3 +339,15 @@ def _sight(sight: pb.Sight) -> Sight:
         unexplained_calls=sight.unexplained_calls if sight.HasField("unexplained_calls") else None,
         unexplained_waits=sight.unexplained_waits if sight.HasField("unexplained_waits") else None,
     )
+
+
+def _check_roles(known: Roles, member: Member, token: str) -> None:
+    """Refuse a member whose client lacks the role agent (one behind a collector may), or may not use its name."""
+    needed, roles = frozenset({Role.AGENT}), known.of(member.names, token)
+    if not roles & needed:
+        code, text = lacking("Connect", needed, roles, member.names, token)
+        raise RefusedError(code, text, code.name.lower())
+    if not known.may_report_as(member.names, token, member.process):
+        who = min(member.names, default="this token")
+        text = f"{who} may not report as {member.name} of {member.process.service} (--roles-file: processes)"
+        raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, text, "permission_denied")

@@ -163,17 +163,7 @@ class Guard(grpc.aio.ServerInterceptor):
         if roles & needed:
             return
         self._note(context, method, "refused")
-        name = method.rpartition("/")[2]
-        words = " or ".join(sorted(role.value for role in needed))
-        if roles:
-            who = _named(names) if names else "this token"
-            has = " and ".join(sorted(role.value for role in roles))
-            code, text = grpc.StatusCode.PERMISSION_DENIED, f"{name} needs the role {words}; {who} is {has}"
-        elif names or token:
-            who = _named(names) if names else "the token"
-            code, text = grpc.StatusCode.PERMISSION_DENIED, f"{name} needs the role {words}; {who} has none (--roles-file)"
-        else:
-            code, text = grpc.StatusCode.UNAUTHENTICATED, f"{name} needs the role {words}: show a certificate or a bearer token"
+        code, text = lacking(method.rpartition("/")[2], needed, roles, names, token)
         if Role.AGENT in needed:
             self._refused(code.name.lower())
         self._log.warning("peer refused", peer=context.peer(), status=code.name, reason=text)
@@ -239,6 +229,21 @@ class Guard(grpc.aio.ServerInterceptor):
 def _named(names: Iterable[str]) -> str:
     """The name that says most about a client: a certificate for tests often has ``localhost``, too."""
     return min(names, key=lambda name: (is_loopback(name), name))
+
+
+def lacking(
+    name: str, needed: frozenset[Role], roles: frozenset[Role], names: frozenset[str], token: str
+) -> tuple[grpc.StatusCode, str]:
+    """The status and text for a client that has ``roles``, but none of those that the method ``name`` needs."""
+    words = " or ".join(sorted(role.value for role in needed))
+    if roles:
+        who = _named(names) if names else "this token"
+        has = " and ".join(sorted(role.value for role in roles))
+        return grpc.StatusCode.PERMISSION_DENIED, f"{name} needs the role {words}; {who} is {has}"
+    if names or token:
+        who = _named(names) if names else "the token"
+        return grpc.StatusCode.PERMISSION_DENIED, f"{name} needs the role {words}; {who} has none (--roles-file)"
+    return grpc.StatusCode.UNAUTHENTICATED, f"{name} needs the role {words}: show a certificate or a bearer token"
 
 
 def certificate_names(context: Any) -> frozenset[str]:

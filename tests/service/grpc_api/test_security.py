@@ -20,7 +20,7 @@ from yarl import URL
 
 from detector.service.grpc_api.roles import Role, SecurityError, read_grants, roles_for
 from detector.service.settings import SettingError, Settings
-from stilltrue.v1 import detector_pb2, detector_pb2_grpc
+from stilltrue.v1 import agent_pb2, collector_pb2, detector_pb2, detector_pb2_grpc
 from tests.service.authority import (
     ROLES,
     SECONDS_MAX,
@@ -152,6 +152,35 @@ async def test_a_grant_restricts_the_names_under_which_an_agent_may_report(
             grpc.StatusCode.PERMISSION_DENIED,
             "orders.shop.svc may not report as intruder of s (--roles-file: processes)",
         )
+
+
+async def test_an_agent_behind_a_collector_is_told_that_it_lacks_the_role(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
+) -> None:
+    """The collector has its own role; a grant's `processes`, which the refusal named, would not have helped."""
+    replace_file(roles, b'[[grant]]\nrole = "collector"\ncertificates = ["collector"]\n')
+    hello = agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process={"service": "s", "instance": "s-1", "incarnation": 1}))
+    opened = collector_pb2.AgentOpened(peer="somewhere", names=["mallory"])
+    async with (
+        start_detector(tmp_path / "data", **mutual, kafka=str(tmp_path / "records")) as detector,
+        channel(detector.address, authority.file, authority.sign("collector")) as collector,
+    ):
+        relay: Any = collector.stream_stream(
+            "/stilltrue.v1.CollectorService/Relay",
+            request_serializer=collector_pb2.RelayRequest.SerializeToString,
+            response_deserializer=collector_pb2.RelayResponse.FromString,
+        )
+        call = relay(timeout=SECONDS_MAX)
+        said = [
+            collector_pb2.FromAgent(agent=1, opened=opened),
+            collector_pb2.FromAgent(agent=1, message=hello.SerializeToString()),
+        ]
+        await call.write(collector_pb2.RelayRequest(events=said))
+        events: Any = ()
+        while not events:
+            events = (await call.read()).events
+        text = "Connect needs the role agent; mallory has none (--roles-file)"
+        assert (events[0].close.status, events[0].close.text) == (grpc.StatusCode.PERMISSION_DENIED.value[0], text)
 
 
 async def test_with_roles_pages_and_metrics_need_a_reader_and_probes_nothing(
