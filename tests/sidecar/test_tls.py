@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,13 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
     return [(one["direction"], one["text"], one["fix"]) for one in found]
 
 
+def connect_trusting(trusted: TlsFiles, port: int) -> None:
+    """A handshake of OpenSSL's own, which says why it ends it; gRPC's C core just leaves."""
+    context = ssl.create_default_context(cafile=str(trusted.ca))
+    with socket.create_connection(("localhost", port)) as plain, context.wrap_socket(plain, server_hostname="localhost"):
+        pass
+
+
 async def test_a_refused_caller_is_logged_once_with_what_to_change(
     program: str, start_sidecar: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,6 +129,13 @@ async def test_a_refused_caller_is_logged_once_with_what_to_change(
             assert direction == "inbound"
             assert told.startswith(f"TLS handshake: {text}")
             assert flag in fix
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.to_thread(connect_trusting, theirs, listening.inbound.port)
+        while "relay failed" not in caplog.messages:  # the alert is still on its way
+            await asyncio.sleep(0.01)
+        ((_, told, fix),) = refusals(caplog)
+        assert told == "TLS handshake: it does not accept the certificate in --inbound-tls-cert-file"
+        assert "--upstream-tls-ca-file" in fix
         _, writer = await asyncio.open_connection(listening.inbound.host, listening.inbound.port)  # a TCP probe
         writer.close()
         await writer.wait_closed()
