@@ -15,6 +15,7 @@ from detector.analysis.verdicts import verdicts_on
 from detector.archive.units import open_archive
 from detector.commands.live.doctor import complaints_of
 from detector.core.registry import find_predicate
+from detector.service.detection.membership import members
 from detector.service.settings import Expectation
 from detector.service.storage.archive_sink import FOLDER
 from stilltrue.model import PartyName
@@ -286,6 +287,28 @@ async def test_a_false_says_that_calls_have_not_moved_for_long(start_detector: A
         async with asyncio.timeout(20):
             while (await detector.ask()).coverage.partly:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("workers", "agent", "told"),
+    [(2, "python/0.1.0", True), (1, "python/0.1.0", False), (2, "sidecar/0.1.0", False)],
+    ids=["a worker does something else", "all serve calls", "a sidecar"],
+)
+async def test_a_false_says_that_no_worker_takes_calls_although_not_all_serve_calls(
+    workers: int, agent: str, told: bool, start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "NOT_TAKEN_SECONDS", 0.0)
+    a, b = process("a"), process("b")
+    b.agent = agent
+    b.recorder.pool_opened("workers", workers)
+    a.call(b, "/s/Work", by="one")
+    a.call(b, "/s/Work", by="two", starts=False)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        said = "but 1 call has not moved for a while, in no known wait, at b (stilltrue stacks)"
+        assert (verdict.holds, said in verdict.witness.text) == (FALSE, told)
+        assert [spot.process for spot in verdict.coverage.partly] == (["b"] if told else [])
 
 
 async def test_a_false_says_that_threads_are_stuck_that_serve_no_call(

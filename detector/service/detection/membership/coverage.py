@@ -16,8 +16,8 @@ Rules:
 8. So are they while a process that is not a member calls members (:mod:`.unjoined_callers`), unless the scope's members are
    stated: it may call again. It counts as blind.
 9. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for a while and are in no known wait: their
-   parties count as able to go on. Their members are partly covered. So it is with parties that serve no call and wait in a way
-   that idle ones do not.
+   parties count as able to go on. Their members are partly covered. So it is with calls that no worker takes, although not all
+   workers of their pool serve calls, and with parties that serve no call and wait in a way that idle ones do not.
 """
 
 from __future__ import annotations

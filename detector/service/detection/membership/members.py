@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -111,6 +112,7 @@ class MemberRecord:
 
 NOT_MOVING = "not moved for a while, in no known wait"
 """How texts describe unexplained calls."""
+NOT_TAKEN_SECONDS = 5.0
 WAITING_LONG = "for a lock or an answer, with nobody known to bring it"
 """How texts describe unexplained waits."""
 
@@ -178,8 +180,10 @@ class Member:
 
     @property
     def unexplained_calls(self) -> int:
-        """The number of calls that it serves, whose reply is due, by parties that are unexplained."""
-        return 0 if self.sight is None else self.sight.unexplained_calls or 0
+        """The number of calls that it serves, whose reply is due, by parties that are unexplained; and of those not taken."""
+        served = 0 if self.sight is None else self.sight.unexplained_calls or 0
+        # a sidecar does not see when its program takes a call
+        return served + (0 if self.report is None or self.agent.startswith("sidecar/") else not_taken(self.report))
 
     @property
     def unexplained_waits(self) -> int:
@@ -368,6 +372,24 @@ class Roster:
 
     def _lost(self) -> list[Member]:
         return [member for member in self.all() if member.lost_at is not None]
+
+
+def not_taken(report: Report) -> int:
+    """The number of calls that no worker has taken for ``NOT_TAKEN_SECONDS``, though not all workers are known to serve calls.
+
+    They count as able to begin. If the pool's other workers do something else, and wait for one of them, they never do.
+    """
+    if not any(pool.queued for pool in report.pools):
+        return 0
+    serving = Counter(served.pool for served in report.served if served.serving)
+    full = {pool.name for pool in report.pools if pool.size is not None and serving[pool.name] >= pool.size}
+    waiters = {wait.waiter for wait in report.waits}
+    before = report.cut_at - NOT_TAKEN_SECONDS
+    return sum(
+        served.pool not in full and served.deadline is None and served.party not in waiters
+        for served in report.served
+        if not served.serving and served.pool and (served.since or report.cut_at) <= before
+    )
 
 
 def unknowns(report: Report) -> Iterable[str]:
