@@ -11,6 +11,8 @@ from typing import Any
 
 REPORTS, RESULTS = "reports", "results"
 _RECORD_BYTES_SPARE = 2**20
+_NOT_STORES = ("http", "https", "kafka", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+"""Schemes that people write before Kafka's address; a URI's would be that of an object store."""
 
 
 class RecordsUnavailableError(Exception):
@@ -55,6 +57,9 @@ class Cluster:
 
 def client(cluster: Cluster) -> ModuleType:
     """The module that reads and writes a cluster's records. Raises :class:`RecordsUnavailableError` without its extra."""
+    scheme, separator, servers = cluster.servers.partition("://")
+    if separator and scheme.lower() in _NOT_STORES:
+        raise RecordsUnavailableError(f"--kafka: {cluster.servers!r} is a URL, not HOST:PORT: write {servers.rstrip('/')}")
     module, extra = ("objects", "archive") if cluster.in_objects else ("kafka", "kafka")
     try:
         return import_module(f"detector.assembly.{module}")

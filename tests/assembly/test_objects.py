@@ -57,6 +57,12 @@ def test_without_kafkas_library_a_name_that_may_be_a_directory_is_asked_about(mo
         client(Cluster("kafka:9092"))
 
 
+@pytest.mark.parametrize("url", ["http://kafka:9092", "SASL_SSL://kafka:9092", "kafka://kafka:9092/"])
+def test_kafkas_address_as_a_url_is_no_object_store(url: str) -> None:
+    with pytest.raises(RecordsUnavailableError, match=r"is a URL, not HOST:PORT: write kafka:9092$"):
+        client(Cluster(url))
+
+
 async def test_each_reader_gets_every_written_record_once(cluster: Cluster) -> None:
     make_topics(cluster)
     one, other = RecordProducer(cluster), RecordProducer(cluster)
