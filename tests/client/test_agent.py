@@ -584,7 +584,12 @@ def test_the_pool_of_a_server_is_recorded_although_the_agent_was_not_given_it(
             assert call(b"x", timeout=10) == b"x"
         server.stop(None).wait()
         pool.shutdown()
-    assert [(pool.name, pool.size) for pool in reports[-1].pools] == told
+    assert [(one.name, one.size) for one in reports[-1].pools] == told
+    del pool, pools, server
+    gc.collect()
+    report = agent.live.marked(SnapshotId(9))
+    assert report is not None
+    assert [one.name for one in report.pools] == [name for name, size in told if size is None], "those gone are left out"
     served = [one.pool for report in reports for one in report.served if one.serving]
     assert served == [name if size is not None else "" for name, size in told]
 

@@ -26,7 +26,7 @@ each call. Calls go through the states of :mod:`stilltrue.protocol.books.call_st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -550,7 +550,7 @@ class Recorder:
         return False
 
     def pool_opened(self, name: str, size: PoolSize) -> None:
-        """The process has a pool of ``size`` workers (None: unknown); a callable is asked for the size at each cut."""
+        """The process has a pool of ``size`` workers (None: unknown; 0: it is gone); a callable is asked for it at each cut."""
         self._pools[name] = size
 
     def fact(self, changes: Facts) -> None:
@@ -657,7 +657,7 @@ class Recorder:
             made=tuple(made.freeze() for made in (*self._made.values(), *self._in_doubt.values())),
             served=tuple(self._served_call(call) for call in served),
             seen=self._callers.seen(),
-            pools=tuple(_pool(name, size, queued.get(name, 0)) for name, size in self._pools.items()),
+            pools=tuple(_pools(self._pools, queued)),
             waits=waits,
             holds=self._all_holds,
             facts=dict(self._facts),
@@ -754,8 +754,12 @@ class Recorder:
         return stamp
 
 
-def _pool(name: str, size: PoolSize, queued: int) -> Pool:
-    return Pool(name=name, size=size() if callable(size) else size, queued=queued)
+def _pools(opened: Mapping[str, PoolSize], queued: Mapping[str, int]) -> Iterator[Pool]:
+    """The pools, without those that are gone and have no queue."""
+    for name, size in opened.items():
+        now = size() if callable(size) else size
+        if now != 0 or name in queued:
+            yield Pool(name=name, size=now or None, queued=queued.get(name, 0))
 
 
 def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLook:

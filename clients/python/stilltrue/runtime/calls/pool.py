@@ -49,9 +49,9 @@ class PoolRecord:
         self.executor = ref(executor)
 
     def size(self) -> int | None:
-        """The largest number of workers it may have now, or None if unknown."""
+        """The largest number of workers it may have now; None if unknown, 0 if it is gone."""
         executor = self.executor()
-        return None if executor is None else _size_of(executor)
+        return 0 if executor is None else _size_of(executor)
 
 
 def record_pool_of_server(pool: Executor | None, live: LockedRecorder) -> None:
