@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,11 @@ import grpc
 from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental
 
 from stilltrue.runtime.membership.secret_file import writable_by_all
+
+try:
+    import ssl
+except ImportError:  # a Python built without OpenSSL; gRPC brings its own
+    ssl = None  # type: ignore[assignment]
 
 LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
 """Modules that gRPC would otherwise import on the agent's thread when it makes a channel. After a fork at that moment the child
@@ -63,6 +67,8 @@ class Security:
 
     def _check(self) -> None:
         """Refuse files for which gRPC only reports that it cannot connect: not PEM, or a key of another certificate."""
+        if ssl is None:
+            return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             if self.ca:
