@@ -1150,6 +1150,14 @@ MUTANTS = (
         "tests/client/waits/holders/test_queue_pools.py::test_a_method_of_a_server_that_only_puts_back_what_it_takes_is_no_doubt",
     ),
     Mutant(
+        "nobody who comes to an asyncio barrier wakes those who wait there",
+        "stilltrue.runtime.look.ways_out.kinds.wakers",
+        "(threading.Barrier, *compat.BARRIERS)",
+        "(threading.Barrier,)",
+        "tests/client/look/ways_out/test_ways_out_of_tasks.py"
+        "::test_a_watchdog_at_a_barrier_is_a_way_out_if_another_task_comes_there",
+    ),
+    Mutant(
         "a call runs no client interceptors",
         "stilltrue.runtime.look.called_code.indirect_calls",
         "compat.is_channel(kind) or module.part",

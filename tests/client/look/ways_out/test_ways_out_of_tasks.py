@@ -66,6 +66,36 @@ async def test_a_watchdog_is_a_way_out_of_the_tasks_it_watches(world: LoopWorld)
     assert not handler_of(look).ways_out
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no barriers before Python 3.11")
+@pytest.mark.parametrize("comes", [True, False])
+async def test_a_watchdog_at_a_barrier_is_a_way_out_if_another_task_comes_there(world: LoopWorld, comes: bool) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        barrier = asyncio.Barrier(2)
+
+        async def watch() -> None:
+            await barrier.wait()
+            task.cancel()
+
+        async def come() -> None:
+            await asyncio.sleep(FAR_SECONDS)
+            if comes:
+                await barrier.wait()
+
+        async def stay_away() -> None:
+            await asyncio.sleep(FAR_SECONDS)
+
+        others = [asyncio.create_task(one()) for one in (watch, come if comes else stay_away)]
+        try:
+            await task
+        finally:
+            for one in others:
+                one.cancel()
+
+    look = await world.look(body)
+    assert ("-" in holders(task_of(look))) is comes
+
+
 async def test_cancelling_a_gather_cancels_its_children(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         gathering = asyncio.gather(world.stuck(b"1"), world.stuck(b"2"), return_exceptions=True)

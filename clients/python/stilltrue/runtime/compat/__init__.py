@@ -129,6 +129,7 @@ from stilltrue.runtime.compat.registries import executor_queues, finalizers, mod
 from stilltrue.runtime.compat.tasks import (
     ASYNCIO_WAITS,
     BARRIER_WAITS,
+    BARRIERS,
     TASK_GROUP,
     await_chain,
     current_task_of,
@@ -183,6 +184,7 @@ __all__ = [
     "given_to_channel",
     "is_channel",
     "ASYNCIO_WAITS",
+    "BARRIERS",
     "BARRIER_WAITS",
     "DEADLINE_SECONDS_MAX",
     "SCHED_FILE",

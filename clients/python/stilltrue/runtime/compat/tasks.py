@@ -202,4 +202,5 @@ class _Nothing:
 TASK_GROUP: type = getattr(asyncio, "TaskGroup", _Nothing)
 
 
-BARRIER_WAITS: tuple[Any, ...] = (asyncio.Barrier.wait,) if sys.version_info >= (3, 11) else ()
+BARRIERS: tuple[Any, ...] = (asyncio.Barrier,) if sys.version_info >= (3, 11) else ()
+BARRIER_WAITS: tuple[Any, ...] = tuple(one.wait for one in BARRIERS)

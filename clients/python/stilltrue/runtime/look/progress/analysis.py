@@ -25,7 +25,7 @@ import gc
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
-from itertools import chain
+from itertools import chain, takewhile
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -274,8 +274,8 @@ class ProgressAnalysis:
         code = frames[0].f_code if frames else None
         if code is not None and is_application(code):
             return self._woken(future)
-        known = code is not None and code.co_filename in compat.ASYNCIO_WAITS
-        return self._woken(variables_of(frames[0]).get("self")) if known else BY_ITSELF
+        inner = list(takewhile(lambda frame: frame.f_code.co_filename in compat.ASYNCIO_WAITS, frames))
+        return self._woken(*(variables_of(frame).get("self") for frame in inner)) if inner else BY_ITSELF
 
     # -- waking (rule 2) and changed flags (rule 5) --------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ _COMPILED_SETTERS = frozenset(
     | {"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"}
 )
 _AT_BARRIERS = frozenset({"wait", "reset", "abort"})
+_BARRIERS = (threading.Barrier, *compat.BARRIERS)
 _CALLED_MAX = 20
 Callback = tuple[Any, tuple[Any, ...]]
 """A callable and its arguments."""
@@ -63,7 +64,7 @@ def waking_names(what: Collection[Any]) -> frozenset[str]:
     listener = getattr(sys.modules.get("logging.handlers"), "QueueListener", ())
     if any(issubclass(type(one), listener) for one in what):
         return _WAKING | LOGGING | {"handle"}  # through a QueueHandler
-    return _WAKING | _AT_BARRIERS if any(issubclass(type(one), threading.Barrier) for one in what) else _WAKING
+    return _WAKING | _AT_BARRIERS if any(issubclass(type(one), _BARRIERS) for one in what) else _WAKING
 
 
 def waking_names_far_away(what: Iterable[Any]) -> frozenset[str]:
