@@ -16,7 +16,7 @@ from detector.ops.http import HttpServer
 from detector.ops.logs import Log
 from detector.sidecar.call_headers import Inbound
 from detector.sidecar.failures import RelayFailure
-from detector.sidecar.handshake import Handshake
+from detector.sidecar.handshake import Handshake, hello_received
 from detector.sidecar.http2.connection import Connection
 from detector.sidecar.http2.relay import Relay, Route
 from detector.sidecar.http2.routes import Dialler, InboundRoute, OutboundRoute, UpstreamChannels
@@ -189,7 +189,7 @@ async def serve(settings: SidecarSettings, started: Callable[[Listening], None])
 
 
 def _tls(files: TlsFiles | None, *, server: bool) -> Tls | None:
-    return None if files is None else Tls(files, server=server)
+    return None if files is None else Tls(files, server=server, on_handshake=hello_received)
 
 
 def _bound(server: asyncio.Server) -> Address:

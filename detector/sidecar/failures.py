@@ -22,6 +22,8 @@ _Reasons = tuple[tuple[tuple[str, ...], str, str], ...]
 _PLAINTEXT = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 _REJECTED = ("ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE", "ALERT_UNSUPPORTED_CERTIFICATE")
 
+_TRUST = "give it the CA of that certificate (a calling sidecar: --upstream-tls-ca-file), and call by a name in the certificate"
+
 _OF_CALLERS: _Reasons = (
     (_PLAINTEXT, "it does not speak TLS", "let it use TLS (a calling sidecar: --upstream-tls)"),
     (
@@ -37,7 +39,7 @@ _OF_CALLERS: _Reasons = (
     (
         _REJECTED,
         "it does not accept the certificate in --inbound-tls-cert-file",
-        "give it the CA of that certificate (a calling sidecar: --upstream-tls-ca-file), and call by a name in the certificate",
+        _TRUST,
     ),
 )
 _OF_UPSTREAMS: _Reasons = (
@@ -72,6 +74,12 @@ def caller_refused(peer: str, error: OSError) -> RelayFailure:
     """The handshake with an inbound caller failed."""
     text, fix = _explained(error, _OF_CALLERS)
     return RelayFailure(direction=INBOUND, peer=peer, text=f"TLS handshake: {text}", fix=fix)
+
+
+def caller_left(peer: str) -> RelayFailure:
+    """An inbound caller left during the handshake, as gRPC's C core does if it does not accept the certificate."""
+    text = "TLS handshake: it left without a reason; it may not accept the certificate in --inbound-tls-cert-file"
+    return RelayFailure(direction=INBOUND, peer=peer, text=text, fix=_TRUST)
 
 
 def unreachable(direction: str, peer: str, error: Exception) -> RelayFailure:

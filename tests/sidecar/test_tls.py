@@ -121,10 +121,13 @@ async def test_a_refused_caller_is_logged_once_with_what_to_change(
             (None, "it does not speak TLS", "--upstream-tls"),
             (credentials(ours), "it presents no client certificate", "--inbound-tls-client-ca-file"),
             (credentials(ours, theirs), "its client certificate is not accepted", "--inbound-tls-client-ca-file"),
+            (credentials(theirs, ours), "it left without a reason; it may not accept", "--upstream-tls-ca-file"),
         ):
             for _ in range(2):
                 with pytest.raises(grpc.aio.AioRpcError):
                     await call(target, shown)
+            while "relay failed" not in caplog.messages:  # it may learn after the caller that this has left
+                await asyncio.sleep(0.01)
             ((direction, told, fix),) = refusals(caplog)
             assert direction == "inbound"
             assert told.startswith(f"TLS handshake: {text}")
