@@ -15,7 +15,8 @@ from stilltrue.model import Evidence, Holds, PartyName, Verdict
 from stilltrue.protocol.requests.look import PartyLook
 
 _ABOUT_WAITS = frozenset({"deadlock", "gridlock", "orphaned-resource", "quiescence"})
-_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|\.pyx:None ")
+"""Frames of installed packages, also of compiled ones, which have no line."""
 PARTIES_MAX = 50
 """Maximum number of parties that are listed with their code location."""
 NAMED_MAX = 8

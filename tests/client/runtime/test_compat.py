@@ -16,6 +16,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.runtime import compat
+from stilltrue.runtime.compat.threads import values_in_threads
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, innermost_frames, variables_of
 from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving, settle
 
@@ -272,3 +273,21 @@ async def test_a_compiled_coroutine_keeps_nothing_of_those_who_read_it() -> None
         assert found
         assert of_reader() is None
         call.cancel()
+
+
+def test_a_thread_local_has_the_values_of_all_threads() -> None:
+    local, there, go = threading.local(), threading.Event(), threading.Event()
+
+    def keep() -> None:
+        local.one = "theirs"
+        there.set()
+        go.wait(10)
+
+    local.one = "ours"
+    thread = threading.Thread(target=keep)
+    thread.start()
+    assert there.wait(10)
+    assert sorted(values_in_threads(local)) == ["ours", "theirs"]
+    go.set()
+    thread.join()
+    assert values_in_threads({"one": {"two": "three"}}) == []

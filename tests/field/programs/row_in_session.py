@@ -1,12 +1,11 @@
 """A service calls another while its ORM session has flushed a row that the other wants: neither database nor gRPC sees that."""
 
-import importlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from field_program import FAR_SECONDS, MODE, POSTGRES, PROCESS, begin, join, publish, published, ready, service, stay
+from field_program import MODE, POSTGRES, PROCESS, begin, join, publish, published, ready, service, stay
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
@@ -25,6 +24,7 @@ class Stock(Base):
 
 engine = create_engine(POSTGRES.replace("postgresql:", "postgresql+psycopg:"))
 Sessions = sessionmaker(engine)
+kept = []
 
 
 def probe() -> None:
@@ -46,16 +46,9 @@ def stock() -> None:
     Base.metadata.create_all(engine)
     with Sessions.begin() as session:
         session.add(Stock(item=1, count=100))
-    if MODE == "idle_time_out":
-        with engine.begin() as connection:
-            importlib.import_module("sessions.idle_time_out").bound(connection.connection.driver_connection, FAR_SECONDS)
-        engine.dispose()
 
     def reserve(request: bytes, context: grpc.ServicerContext) -> bytes:
         with Sessions.begin() as session:
-            if MODE == "lock_time_out":
-                connection = session.connection().connection.driver_connection
-                importlib.import_module("sessions.lock_time_out").bound(connection, FAR_SECONDS)
             publish("asked", "")
             take(session)
         return b""
@@ -77,7 +70,9 @@ def orders() -> None:
             take(session)
             if MODE == "committed":
                 session.commit()
-            reserve(b"", timeout=FAR_SECONDS if MODE == "deadline" else None)  # core: orders
+            if MODE == "registry":
+                kept.append(session.connection())  # and somebody may look through it
+            reserve(b"")  # core: orders
             session.commit()
 
     begin(place)

@@ -4,7 +4,8 @@ Rules:
 
 1. A member is *blind* if an answer cannot speak for it: it did not report, or its agent cannot see parts of it. It is
    *partly* covered if something unknown about it may matter: a pool of unknown size, a caller or a server from outside. A FALSE
-   about waits also says for which calls its parties wait that no member has received (:mod:`.unreceived_calls`).
+   about waits also says for which calls its parties wait that no member has received (:mod:`.unreceived_calls`), and which
+   parties that others wait for are themselves in a wait that nobody is known to end (:mod:`.unheld_resources`).
 2. An answer *speaks for all* if a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
    ``termination``. Other answers depend only on what was seen, and stand.
 3. Until the members from before a restart are back, answers that speak for all are UNDETERMINED ("gathering").
@@ -35,10 +36,11 @@ from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.expected import Expected
 from detector.service.detection.membership.members import NOT_MOVING, WAITING_LONG, Member, Roster, unknowns
+from detector.service.detection.membership.unheld_resources import as_remark, unheld_resources
 from detector.service.detection.membership.unjoined_callers import UnjoinedCallers
 from detector.service.detection.membership.unreceived_calls import UnreceivedCall, described, unreceived_calls
 from detector.service.settings import Settings
-from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict
+from stilltrue.model import BlindSpot, Coverage, Holds, PartyName, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
 
 SPOTS_MAX = 50
@@ -54,10 +56,11 @@ class Qualified(NamedTuple):
 
 
 class _Covered(NamedTuple):
-    """The coverage of one view, and by member the calls that no member has received."""
+    """The coverage of one view, by member the calls that no member has received, and by party the resources that nobody has."""
 
     coverage: Coverage
     unreceived: Mapping[ProcessName, Sequence[UnreceivedCall]]
+    unheld: Mapping[PartyName, str]
 
 
 class _EarlierTrue(NamedTuple):
@@ -113,7 +116,7 @@ class Membership:
         self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
     ) -> Qualified:
         """Add the coverage to a verdict on ``view``, and make it no more certain than the membership allows."""
-        coverage, unreceived = self._coverage(view, reports)
+        coverage, unreceived, unheld = self._coverage(view, reports)
         verdict = withheld(replace(verdict, coverage=coverage), doubts)
         if verdict.holds is Holds.FALSE and coverage.members < coverage.expected:
             verdict = with_remark(verdict, _covers(coverage))
@@ -123,6 +126,8 @@ class Membership:
             verdict = with_remark(verdict, waits)
         if verdict.holds is Holds.FALSE and unreceived and verdict.predicate in WAITED_FOR:
             verdict = with_remark(verdict, _unreceived(unreceived))
+        if verdict.holds is Holds.FALSE and unheld and verdict.predicate in WAITED_FOR:
+            verdict = with_remark(verdict, as_remark(unheld))
         return self._qualified_by_age(verdict, view)
 
     def _unexplained_calls(self, view: Snapshot) -> str:
@@ -252,7 +257,7 @@ class Membership:
             blind=tuple(sorted(blind, key=lambda spot: spot.process)[:SPOTS_MAX]),
             partly=tuple(partly[:SPOTS_MAX]),
         )
-        return _Covered(coverage, unreceived)
+        return _Covered(coverage, unreceived, unheld_resources(view, reports))
 
     def _absence(self, name: ProcessName, view: Snapshot) -> str:
         if name in view.set_aside:

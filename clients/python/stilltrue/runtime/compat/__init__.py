@@ -19,6 +19,7 @@ from stilltrue.runtime.compat.callables import (
     name_of,
     referred_to_by_coroutine,
 )
+from stilltrue.runtime.compat.django_connections import connections_of_threads, thread_of_connection
 from stilltrue.runtime.compat.grpc_objects.aborting import abort_served, cancel_awaited
 from stilltrue.runtime.compat.grpc_objects.calls import (
     end_callbacks,
@@ -181,6 +182,8 @@ from stilltrue.runtime.compat.threads import (
 from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
 
 __all__ = [
+    "connections_of_threads",
+    "thread_of_connection",
     "given_to_channel",
     "is_channel",
     "ASYNCIO_WAITS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import queue
 import signal
@@ -60,6 +61,13 @@ SIGNALS_OF_ALARMS = {
 def threads() -> dict[int, threading.Thread]:
     """All threads known to Python, by identity."""
     return {one.ident: one for one in threading.enumerate() if one.ident is not None}
+
+
+def values_in_threads(local: Any) -> list[Any]:
+    """The values of all threads in a ``threading.local``, which has a dictionary of their dictionaries."""
+    tables = [held for held in gc.get_referents(local) if type(held) is dict] if type(local) is threading.local else []
+    spaces = [space for table in tables for space in list(table.values()) if type(space) is dict]
+    return [value for space in spaces for value in list(space.values())]
 
 
 def thread_arguments(started: threading.Thread) -> tuple[Any, ...]:

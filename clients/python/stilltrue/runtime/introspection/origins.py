@@ -69,20 +69,28 @@ def is_own_code(code: CodeType) -> bool:
 
 
 def _is_made_by_package(code: CodeType) -> bool:
-    """Whether an installed package has made this function of its own from text."""
+    """Whether an installed package has made this function of its own from text, or has compiled it with Cython."""
     file = code.co_filename
+    if file.endswith(".pyx"):
+        return _is_installed(file.replace("\\", "/").partition("/")[0])
     return _OF_SQLALCHEMY.match(file) is not None or (file == "<string>" and code.co_names == _NAMES_OF_SQLALCHEMY)
 
 
 def is_of_own_module(kind: type) -> bool:
     """Whether a class was made in a module of the application's own."""
-    module = sys.modules.get(compat.module_of(kind))
-    name = ModuleType.__getattribute__(module, "__dict__").get("__file__") if type(module) is ModuleType else None
-    return (
-        isinstance(name, str)
-        and origin_of_file(name) is Origin.APPLICATION
-        and not any(folder in name for folder in _INSTALLED)
-    )
+    name = _file_of(compat.module_of(kind))
+    return name is not None and origin_of_file(name) is Origin.APPLICATION and not any(folder in name for folder in _INSTALLED)
+
+
+def _is_installed(module: str) -> bool:
+    name = _file_of(module)
+    return name is not None and any(folder in name for folder in _INSTALLED)
+
+
+def _file_of(name: str) -> str | None:
+    module = sys.modules.get(name)
+    found = ModuleType.__getattribute__(module, "__dict__").get("__file__") if type(module) is ModuleType else None
+    return found if isinstance(found, str) else None
 
 
 @cached_by_code

@@ -8,9 +8,9 @@ Rules:
    (:mod:`~stilltrue.runtime.look.called_code.ending`), or that can get something that ends them when it is called, left or
    dropped: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
 3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, the agent's
-   and gRPC's own objects (except to what these wrap and end), or an HTTP server that ends no request. A thread of an
-   application class has attributes like any object; a context held outright counts for its variables; a future that is no task,
-   for what its end calls.
+   and gRPC's own objects (except to what these wrap and end), an HTTP server that ends no request, or Django's connections,
+   which other threads may find but not use. A thread of an application class has attributes like any object; a context held
+   outright counts for its variables; a future that is no task, for what its end calls.
 4. In a container with many items, and where the walk stops, the objects directly behind are read in bulk.
 5. A party that can undo what another holds can use anything with attributes: threads, classes, functions. Variables of a
    context or thread cannot be interpreted, so they may be anything.
@@ -383,4 +383,6 @@ def is_open(thing: Any) -> bool:
     """Whether the walk may pass through an object (rule 3)."""
     if not gc.is_tracked(thing):
         return False
-    return not compat.module_of(type(thing)).startswith(("grpc", "stilltrue.")) and not compat.waits_for_requests(thing)
+    if compat.module_of(type(thing)).startswith(("grpc", "stilltrue.")) or compat.waits_for_requests(thing):
+        return False
+    return compat.thread_of_connection(thing) is None

@@ -1,4 +1,4 @@
-"""Reads the connections of PostgreSQL drivers (psycopg2, psycopg 3, asyncpg), also through cursors and SQLAlchemy's objects.
+"""Reads the connections of PostgreSQL drivers (psycopg2, psycopg 3, asyncpg), also through SQLAlchemy's and Django's objects.
 
 Imports no driver. Attributes are read without running the application's code; of a connection, only data that the driver keeps
 in memory.
@@ -56,8 +56,8 @@ def connections_in(thing: Any) -> tuple[Any, ...]:
 
 
 def is_library(module: str) -> bool:
-    """Whether a module belongs to a driver, or to a library with connection pools."""
-    return module.partition(".")[0] in LIBRARIES
+    """Whether a module belongs to a driver, to a library with connection pools, or to Django's part for databases."""
+    return module.partition(".")[0] in LIBRARIES or f"{module}.".startswith("django.db.")
 
 
 def status_of(connection: Any) -> Status:
@@ -135,10 +135,23 @@ def _of_cursor(thing: Any) -> Iterable[Any]:
 
 def _of_session(thing: Any) -> Iterable[Any]:
     """SQLAlchemy's session: the connections of its transaction."""
+    return tuple(found for one in _connections_of_session(thing) for found in connections_in(one))
+
+
+def _connections_of_session(thing: Any) -> tuple[Any, ...]:
+    """SQLAlchemy's own connections, in which its session works."""
     transaction = attribute_of(thing, "_transaction")
     known = attribute_of(transaction, "_connections") if transaction is not None and transaction is not UNKNOWN else None
     pairs = list(dict.values(known)) if isinstance(known, dict) else []
-    return tuple(found for pair in pairs if type(pair) is tuple for found in connections_in(pair[0]))
+    return tuple(pair[0] for pair in pairs if type(pair) is tuple)
+
+
+def _found_by_class(
+    table: dict[tuple[str, str], Callable[[Any], Iterable[Any]]], kind: Any
+) -> Callable[[Any], Iterable[Any]] | None:
+    """What a table has for a class or one of its bases."""
+    names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((table[name] for name in names if name in table), None)
 
 
 _READERS: dict[tuple[str, str], Callable[[Any], Iterable[Any]]] = {
@@ -152,20 +165,37 @@ _READERS: dict[tuple[str, str], Callable[[Any], Iterable[Any]]] = {
     ("asyncpg", "Connection"): lambda thing: (thing,),
     ("asyncpg", "PoolConnectionProxy"): _only("_con"),
     ("asyncpg", "ConnectionResource"): _only("_connection"),
+    ("django", "BaseDatabaseWrapper"): _only("connection"),
     ("sqlalchemy", "Connection"): _only("_dbapi_connection"),
     ("sqlalchemy", "_ConnectionFairy"): _only("dbapi_connection"),
     ("sqlalchemy", "Transaction"): _only("connection"),
     ("sqlalchemy", "Session"): _of_session,
+    ("sqlalchemy", "AdaptedConnection"): _only("_connection"),
+    ("sqlalchemy", "AsyncConnection"): _only("sync_connection"),
+    ("sqlalchemy", "AsyncTransaction"): _only("sync_transaction"),
+    ("sqlalchemy", "AsyncSession"): _only("sync_session"),
 }
 
 
-@functools.lru_cache(maxsize=10_000)
-def _reader_of(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
-    for base in kind.__mro__:
-        found = _READERS.get((base.__module__.partition(".")[0], base.__name__))
-        if found is not None:
-            return found
-    return None
+_NEXT: dict[tuple[str, str], Callable[[Any], Iterable[Any]]] = {
+    ("sqlalchemy", "AsyncSession"): lambda thing: (attribute_of(thing, "sync_session"),),
+    ("sqlalchemy", "AsyncConnection"): lambda thing: (attribute_of(thing, "sync_connection"),),
+    ("sqlalchemy", "AsyncTransaction"): lambda thing: (attribute_of(thing, "connection"),),
+    ("sqlalchemy", "Transaction"): lambda thing: (attribute_of(thing, "connection"),),
+    ("sqlalchemy", "Session"): _connections_of_session,
+}
+
+
+def works_through(thing: Any) -> list[Any]:
+    """``thing`` and the objects of SQLAlchemy through which it works on a connection. Whoever has one may end its work."""
+    found = [thing]
+    for one in found:
+        following = _found_by_class(_NEXT, cast("Hashable", type(one)))
+        found += [each for each in (() if following is None else following(one)) if each is not None and each is not UNKNOWN]
+    return found
+
+
+_reader_of = functools.lru_cache(maxsize=10_000)(functools.partial(_found_by_class, _READERS))
 
 
 @functools.lru_cache(maxsize=1_000)

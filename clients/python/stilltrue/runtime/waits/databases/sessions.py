@@ -5,9 +5,10 @@ Rules:
 1. A thread or task owns a connection if a frame of its application code refers to it, or to a cursor, transaction or session on
    it. If a transaction is open and no statement is running, the server's process waits for one of the owners. So it does
    outside a transaction, if the session has an advisory lock, which only the server knows: it may have one if the program
-   mentions such locks anywhere.
+   mentions such locks anywhere. Django's connection has its thread as owner, since Django lets no other use it.
 2. Any other party that can reach the connection may continue its transaction or end it: at the second look each is a way out,
-   whatever its code mentions. So is another object through which an owner reaches the connection: other parties may have it.
+   whatever its code mentions; so is one that can reach what an owner's object works through, such as its session's connection.
+   So is another object through which an owner reaches the connection: other parties may have it.
 3. A session is in doubt if its settings may end its waits by themselves. The server does not show another session's settings,
    so a mention of such a setting in the connection parameters or in a file of the program is enough.
 """
@@ -26,6 +27,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold
+from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.threads_and_tasks import Place
@@ -41,6 +43,7 @@ from stilltrue.runtime.waits.databases.drivers import (
     link_of,
     settings_of,
     status_of,
+    works_through,
 )
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.process_view import LiveProcessView
@@ -95,13 +98,12 @@ class Sessions:
                 if not is_driver and not _is_users(frame):
                     continue
                 for thing in variables_of(frame).values():
-                    for connection in connections_in(thing):
-                        known = owners.setdefault(id(connection), _Owners(connection))
-                        known.who.add(stack.who)
-                        known.things[id(thing)] = thing
-                        busy.update((id(connection),) if is_driver else ())
+                    found = _own(owners, stack.who, thing)
+                    busy.update(map(id, found) if is_driver else ())
                 if not budget.step():
                     return ()
+        for ident, thing in compat.connections_of_threads():
+            _own(owners, ident, thing)
         return self._claimed(owners.values(), busy, view, of)
 
     def _claimed(
@@ -157,6 +159,17 @@ class Sessions:
         return found
 
 
+def _own(owners: dict[int, _Owners], who: Ender, thing: Any) -> tuple[Any, ...]:
+    """Note ``who`` as an owner of the connections that ``thing`` is or works on; return these."""
+    found = connections_in(thing)
+    for connection in found:
+        known = owners.setdefault(id(connection), _Owners(connection))
+        known.who.add(who)
+        through = works_through(thing) if compat.thread_of_connection(thing) is None else [connection]
+        known.things.update((id(one), one) for one in through)
+    return found
+
+
 def _weakly(things: Iterable[Any]) -> Iterable[ref[Any]]:
     """Weak references to these objects, or to the connections of one whose class does not support them."""
     for thing in things:
@@ -178,7 +191,7 @@ def _inside(root: Any, wanted: set[int]) -> set[int]:
     todo = deque([root])
     while todo and len(seen) < OBJECTS_MAX:
         thing = todo.popleft()
-        if id(thing) in seen or issubclass(type(thing), SKIPPED_CLASSES):
+        if id(thing) in seen or issubclass(type(thing), SKIPPED_CLASSES) or compat.thread_of_connection(thing) is not None:
             continue
         seen[id(thing)] = thing  # keeps it alive, or its identity could be reused
         connections = connections_in(thing)

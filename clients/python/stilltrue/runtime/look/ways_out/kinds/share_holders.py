@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -21,6 +21,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.reach import Reach
+from stilltrue.runtime.waits.databases.drivers import DRIVERS, connections_in
 from stilltrue.runtime.waits.frame_search import holding_frames
 
 
@@ -44,8 +45,11 @@ class ShareHolders:
         return list(dict.fromkeys(party for one in sorted(held) for party in self._waiting.get(one, ())))
 
     def is_share(self, thing: Any) -> bool:
-        """Whether a party waits for ``thing`` to be released; then this class finds the other parties that can reach it."""
-        return id(thing) in self._waiting
+        """Whether a party waits for ``thing`` to be released; then this class finds the other parties that can reach it.
+
+        The same goes for what works on such a database connection, as SQLAlchemy's objects do.
+        """
+        return any(id(one) in self._waiting for one in (thing, *connections_in(thing)))
 
     def keepers(self, places: Places) -> Iterator[Actor]:
         """Places other than frames, tasks and timers where a share may be kept."""
@@ -76,10 +80,15 @@ def _of_tasks(places: Places) -> Iterator[Actor]:
                 text = f"the context of task {task.get_name()}, which holds it"
                 yield Actor(text=text, roots=tuple(context.values()), party=places.party_of(task), owner=task)
             future = blocking_future(task)
-            called = [one for one, _ in compat.callbacks_of(future) if not compat.is_asyncio(one)]
+            called = [one for one, _ in compat.callbacks_of(future) if not (compat.is_asyncio(one) or _is_of_driver(one))]
             if called:
                 roots = tuple(held for one in called for held in (one, *compat.bound_to(one)))
                 yield Actor(text=f"a done callback of the future that task {task.get_name()} awaits", roots=roots)
+
+
+def _is_of_driver(callback: Any) -> bool:
+    """Whether this is a method of a database driver's object, which learns only that its own request has ended."""
+    return type(callback) is MethodType and compat.module_of(type(callback.__self__)).partition(".")[0] in DRIVERS
 
 
 def _of_frames(places: Places) -> Iterator[Actor]:
