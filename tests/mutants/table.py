@@ -1158,6 +1158,13 @@ MUTANTS = (
         "::test_a_watchdog_at_a_barrier_is_a_way_out_if_another_task_comes_there",
     ),
     Mutant(
+        "nobody releases another task's token of a limiter",
+        "stilltrue.runtime.waits.resolvers.anyio_waits",
+        '_RAISING = ON_BEHALF | {"total_tokens"}',
+        '_RAISING = frozenset({"total_tokens"})',
+        "tests/client/waits/resolvers/test_anyio_limiters.py::test_who_frees_the_token_of_another_or_adds_one_is_a_way_out",
+    ),
+    Mutant(
         "a call runs no client interceptors",
         "stilltrue.runtime.look.called_code.indirect_calls",
         "compat.is_channel(kind) or module.part",

@@ -9,7 +9,8 @@ Rules:
 3. Code that completes and cancels only futures that it has made itself does not end what others wait for
    (:mod:`~stilltrue.runtime.waits.futures.own_futures`).
 4. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
-   does not delete or expire keys that others hold; application code that does names the command.
+   does not delete or expire keys that others hold; application code that does names the command. Likewise, anyio's own code
+   releases a limiter's token on behalf of the current task only.
 5. Code that has a pipe or queue of multiprocessing and calls values may run any code: functions come through a pipe by name.
 6. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`). So does
    code that may take items out of queues (:mod:`~stilltrue.runtime.waits.holders.queue_operations`), or put into one what it
@@ -58,9 +59,11 @@ from stilltrue.runtime.waits.holders.queue_operations import depended_on, queue_
 from stilltrue.runtime.waits.holders.queue_pools import GIVES_ITEMS, gives_items
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
+from stilltrue.runtime.waits.resolvers.anyio_waits import ON_BEHALF
 
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
+_ANYIO = re.compile(r"[/\\](?:site|dist)-packages[/\\]anyio[/\\]")
 _REDIS = re.compile(r"[/\\](?:site|dist)-packages[/\\]redis[/\\]")
 _MULTIPROCESSING = "multiprocessing"
 _RECEIVING = frozenset({"recv", "get", "get_nowait"})
@@ -252,6 +255,7 @@ def _ignored_names(code: CodeType) -> frozenset[str]:
     own = _RELEASE if not code.co_flags & _SUSPENDS and _releases_only_own(code) else frozenset()
     if not code.co_flags & _YIELDS and not ENDING.isdisjoint(code.co_names) and ends_only_own(code):
         own |= ENDING
+    own |= ON_BEHALF if _ANYIO.search(code.co_filename) else frozenset()
     return own | DELETING if _REDIS.search(code.co_filename) else own
 
 

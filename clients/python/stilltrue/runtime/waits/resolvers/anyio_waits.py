@@ -4,7 +4,7 @@ Rules:
 
 1. A task that runs a function in a worker thread waits for that thread; before a thread has begun it, the task is not blocked.
 2. A task that waits for a token of a limiter waits for one of the tasks that have one, if all tokens are taken, each by a task.
-   Whoever raises the number of tokens ends the wait, too.
+   Whoever raises the number of tokens, or releases one on behalf of a task that has one, ends the wait, too.
 3. A task that exits a task group waits for one of the group's tasks: if one fails, the others are cancelled.
 4. A lock knows the task that holds it, and only that task can release it.
 5. The endpoint that ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a separate task; the request's task
@@ -23,7 +23,8 @@ from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenW
 
 _BACKEND = "anyio/_backends/_asyncio.py"
 _OUTERMOST_MAX = 8
-_RAISING = frozenset({"total_tokens"})
+ON_BEHALF = frozenset({"release_on_behalf_of"})
+_RAISING = ON_BEHALF | {"total_tokens"}
 _CALLED = "BaseHTTPMiddleware.__call__.<locals>.call_next.<locals>.coro"
 
 
