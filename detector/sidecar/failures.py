@@ -85,6 +85,8 @@ def caller_left(peer: str) -> RelayFailure:
 def unreachable(direction: str, peer: str, error: Exception) -> RelayFailure:
     """A server cannot be connected to, or refuses the handshake."""
     text, fix = _explained(error, _OF_UPSTREAMS)
+    if direction == INBOUND and isinstance(error, ConnectionRefusedError):
+        fix = "none while the program starts (a probe came before it); else --app must be where the program listens"
     return RelayFailure(direction=direction, peer=peer, text=f"{peer} cannot be reached: {text or 'timed out'}", fix=fix)
 
 

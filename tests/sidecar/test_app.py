@@ -232,6 +232,20 @@ async def test_the_check_says_why_a_sidecar_is_not_ready(start_sidecar: Any) -> 
     assert done.stderr.startswith("stilltrue: not ready: the program at 127.0.0.1:1 does not accept connections")
 
 
+async def test_a_probe_before_the_program_listens_is_said_to_be_harmless(
+    start_sidecar: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with start_sidecar("127.0.0.1:1") as (_, listening):
+        reader, writer = await asyncio.open_connection(listening.inbound.host, listening.inbound.port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+    (record,) = [record for record in caplog.records if record.message == "relay failed"]
+    fields: dict[str, str] = record.stilltrue_fields  # type: ignore[attr-defined]
+    assert fields["text"].startswith("127.0.0.1:1 cannot be reached: ")
+    assert fields["fix"].startswith("none while the program starts")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
