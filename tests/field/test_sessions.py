@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -178,6 +179,33 @@ def test_an_attribute_that_other_parties_may_read_is_a_way_out(agent: Agent, dsn
     texts = [way.text for way in of(look_at(agent, report), "shop/thread:holder").ways_out if way.party is None]
     assert "its database connection is also in self, which others may use" in texts
     thread.end()
+
+
+def test_who_else_has_a_collection_or_a_partial_with_the_connection_is_a_way_out(agent: Agent, dsn: str) -> None:
+    handed: list[Any] = []
+
+    def has(wait: Callable[[], None]) -> None:
+        connection = psycopg.connect(dsn)
+        connection.execute(LOCK)
+        job = functools.partial(print, [connection])
+        handed.append(job)
+        wait()
+        connection.close()
+
+    def commits_later(wait: Callable[[], None]) -> None:
+        job = handed.pop()
+        wait()
+        job.args[0][0].commit()
+
+    first = Having(agent, "holder", has)
+    second = Having(agent, "other", commits_later)
+    report = report_when(agent, lambda report: bool(report.holds))
+    ways = of(look_at(agent, report), "shop/thread:holder").ways_out
+    assert [way.party for way in ways] == ["shop/thread:other"]
+    second.end()
+    report = report_of(agent)
+    assert of(look_at(agent, report), "shop/thread:holder").ways_out == ()
+    first.end()
 
 
 def test_a_session_with_a_timeout_setting_is_in_doubt(agent: Agent, dsn: str) -> None:

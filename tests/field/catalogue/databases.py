@@ -48,6 +48,18 @@ ENTRIES = (
         elsewhere={"postgres": 2},
     ),
     Entry(
+        program="row_in_fastapi",
+        source="widely known",
+        library="FastAPI, SQLAlchemy (ORM), psycopg 3, PostgreSQL",
+        what="An endpoint calls another service while the session of its dependency has changed a row that the other wants.",
+        near={
+            "registry": "the dependency keeps the session where others can find it",
+        },
+        processes=("probe", "stock", "orders"),
+        servers=("postgres",),
+        elsewhere={"postgres": 2, "stock": 1, "orders": 1},
+    ),
+    Entry(
         program="row_in_django",
         source="widely known",
         library="Django (ORM), psycopg 3, gRPC, PostgreSQL",

@@ -21,7 +21,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any
 from weakref import ref
 
@@ -185,21 +185,25 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def _inside(root: Any, wanted: set[int]) -> set[int]:
-    """The wanted connections inside an object that is neither a connection nor works on one."""
+    """The wanted connections inside an object that is neither a connection nor works on one, nor only hands some on.
+
+    A collection or a partial hands on what it has: who else has it is found at the second look.
+    """
     found: set[int] = set()
     seen: dict[int, Any] = {}
-    todo = deque([root])
+    todo = deque([(root, False)])
     while todo and len(seen) < OBJECTS_MAX:
-        thing = todo.popleft()
+        thing, behind_object = todo.popleft()
         if id(thing) in seen or issubclass(type(thing), SKIPPED_CLASSES) or compat.thread_of_connection(thing) is not None:
             continue
         seen[id(thing)] = thing  # keeps it alive, or its identity could be reused
         connections = connections_in(thing)
         if connections:
-            found.update({id(one) for one in connections if id(one) in wanted} if thing is not root else ())
+            found.update({id(one) for one in connections if id(one) in wanted} if behind_object else ())
         elif not is_library(type(thing).__module__):
             near = named_by(thing)
-            todo.extend(near if near is not None else _referents(thing))
+            hands_on = near is not None and type(thing) is not MethodType
+            todo.extend((one, behind_object or not hands_on) for one in (near if near is not None else _referents(thing)))
     return found
 
 
