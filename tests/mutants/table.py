@@ -1136,6 +1136,13 @@ MUTANTS = (
         "tests/client/waits/holders/test_queue_pools.py::test_a_method_of_a_server_that_only_puts_back_what_it_takes_is_no_doubt",
     ),
     Mutant(
+        "no suspended generator has an item of a queue",
+        "stilltrue.runtime.waits.holders.queue_pools",
+        "still=partial(_has_no_other_holders, OwnRef(pool), len(holders) - own)",
+        "still=None",
+        "tests/client/waits/holders/test_queue_pools.py::test_a_generator_that_waits_to_be_asked_may_have_an_item",
+    ),
+    Mutant(
         "all items of a queue are one",
         "stilltrue.runtime.waits.holders.queue_pools",
         "if len(self.taken) < 2:",

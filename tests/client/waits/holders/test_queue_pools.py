@@ -300,6 +300,32 @@ def test_a_wait_with_a_timeout_is_not_reported(front: Front) -> None:
     front.let_go()
 
 
+def _streams(pool: Any) -> Iterator[Any]:
+    item = pool.get()
+    yield item
+    pool.put(item)
+
+
+def _streams_by_methods(pool: Any) -> Iterator[Any]:
+    connections = Connections(pool)
+    item = connections.acquire()
+    yield item
+    connections.release(item)
+
+
+@pytest.mark.parametrize("streams", [_streams, _streams_by_methods])
+def test_a_generator_that_waits_to_be_asked_may_have_an_item(front: Front, streams: Callable[[Any], Iterator[Any]]) -> None:
+    pool = _pool(size=2)
+    asked_later = streams(pool)
+    next(asked_later)
+    front.hold(with_finally, pool, lambda: front.get(b""))
+    assert front.waits_for(takes, pool) == ["thread:holder"]
+    report = front.report_when_still("waiter")
+    assert not of(look_at(front.agent, report), "front/thread:waiter").unchanged
+    assert next(asked_later, None) is None
+    front.let_go()
+
+
 def _puts_another(pool: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     pool.put(0)

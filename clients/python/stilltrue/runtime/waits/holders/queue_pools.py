@@ -9,7 +9,9 @@ Rules:
 3. Any other party that can reach the queue, and whose code may put something into it or use its contents, is a way out. Code
    that only puts back what it has taken itself does not count: it has to take an item of the empty queue first. So does a
    server's method, with all that it may run.
-4. The queue may be that of an object (``pool.acquire()``, ``pool.release(item)``): a method whose only call takes an item and
+4. A suspended generator may have an item, too, such as that of a stream of replies, which gRPC asks for the next one. If there
+   are more of these than are known to belong to a party's block, the second look does not confirm the wait.
+5. The queue may be that of an object (``pool.acquire()``, ``pool.release(item)``): a method whose only call takes an item and
    returns it, and one whose only call puts its argument there. Of a server's method, code that names such methods counts by
    their names. A function that a party calls, and that names the latter, may have put its item back.
 """
@@ -21,7 +23,8 @@ import inspect
 import queue
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from functools import partial
+from types import AsyncGeneratorType, CodeType, FrameType, GeneratorType
 from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import cached_by_code
@@ -30,6 +33,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import ATTRIBUTES, words_in
+from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.futures.mailboxes import stored_after
 from stilltrue.runtime.waits.holders.delegates import Call, call_at, method_of, only_call
@@ -45,7 +49,7 @@ from stilltrue.runtime.waits.holders.queue_operations import (
 )
 from stilltrue.runtime.waits.holders.with_blocks import Expression, expression_before, instructions_of, value_of
 from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, MAY_ACQUIRE, RELEASES, Balance, balance_of
-from stilltrue.runtime.waits.orphaned_locks.census import codes_within
+from stilltrue.runtime.waits.orphaned_locks.census import codes_within, take_census
 from stilltrue.runtime.waits.resolvers.locks import WAITS
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
@@ -186,10 +190,11 @@ def taken_in(frame: FrameType) -> Iterator[tuple[Any, frozenset[str]]]:
         yield from _taken_by_calls(frame, names)
 
 
-# -- pools with methods (rule 4) -------------------------------------------------------------------------------------------
+# -- pools with methods (rule 5) -------------------------------------------------------------------------------------------
 
 
-def _taken_by_calls(frame: FrameType, names: Mapping[str, Any]) -> Iterator[tuple[Any, frozenset[str]]]:
+def _steps_by_calls(frame: FrameType, names: Mapping[str, Any]) -> dict[int, tuple[Any, _Steps, list[Call]]]:
+    """By identity of the queue: the queue, and what a frame's code does with it by calls; those that put something there."""
     code, found = frame.f_code, dict[int, tuple[Any, _Steps, list[Call]]]()
     for call, _ in calls_in(code):
         pool, takes = _effect(call, names, frame.f_globals)
@@ -201,7 +206,12 @@ def _taken_by_calls(frame: FrameType, names: Mapping[str, Any]) -> Iterator[tupl
         else:
             steps.puts(call.mention, call.arguments)
             giving.append(call)
-    for pool, steps, giving in found.values():
+    return found
+
+
+def _taken_by_calls(frame: FrameType, names: Mapping[str, Any]) -> Iterator[tuple[Any, frozenset[str]]]:
+    code = frame.f_code
+    for pool, steps, giving in _steps_by_calls(frame, names).values():
         givers = frozenset(one.name for one in giving)
         balances = list(steps.balances(code, [one.receiver for one in giving]))
         sure = any(balance.sure is not None and frame.f_lasti in balance.sure for balance in balances)
@@ -272,20 +282,45 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     if type(pool) not in _CONTENTS or attribute_of(pool, _CONTENTS[type(pool)]):
         return None
     holders = view.inside(pool)
+    if not holders:
+        return None
     depended_on.set()
-    return (
-        SeenWait(
-            on=pool if stack.task is None else stack.future,
-            enders=tuple(dict.fromkeys(holders)),
-            what="an item of a queue, all of which {} took",
-            ended_through=(pool,),
-            ending_names=_ENDING,
-            has_own_share=_puts_back_only,
-            once=stack.task is not None,
-        )
-        if holders
-        else None
+    frames = (frame for one in (*view.stacks().values(), *view.stacks_of_tasks().values()) for frame in one.frames)
+    own = sum(one is pool for frame in frames for one, _ in taken_in(frame))
+    return SeenWait(
+        on=pool if stack.task is None else stack.future,
+        enders=tuple(dict.fromkeys(holders)),
+        what="an item of a queue, all of which {} took",
+        ended_through=(pool,),
+        ending_names=_ENDING,
+        has_own_share=_puts_back_only,
+        once=stack.task is not None,
+        still=partial(_has_no_other_holders, OwnRef(pool), len(holders) - own),
     )
+
+
+def _has_no_other_holders(weak: OwnRef, known: int) -> bool:
+    """Whether no more suspended generators than those known may have an item of a queue (rule 4)."""
+    census, pool = take_census(), weak()
+    if census is None or pool is None:
+        return False
+    every = (frame for one, frame in census.suspended if type(one) in (GeneratorType, AsyncGeneratorType))
+    return sum(_may_have_taken_from(frame, pool) for frame in every) <= known
+
+
+def _may_have_taken_from(frame: FrameType, pool: Any) -> bool:
+    """Whether a suspended frame may have an item of a queue."""
+    code = frame.f_code
+    here = [one for one, offsets in _uses(code).held.items() if frame.f_lasti in offsets] if is_application(code) else []
+    by_calls = may_hold_by_calls(code)
+    names = variables_of(frame) if here or by_calls else {}
+    values = [value_of(one, names, frame.f_globals) if one else UNKNOWN for one in here]
+    if any(one is UNKNOWN or one is pool for one in values):
+        return True
+    if not by_calls:
+        return False
+    steps, giving = _steps_by_calls(frame, names).get(id(pool), (_Steps(), []))[-2:]
+    return any(frame.f_lasti in one.held for one in steps.balances(code, [one.receiver for one in giving]))
 
 
 def _puts_back_only(codes: Sequence[CodeType]) -> bool:
