@@ -102,10 +102,14 @@ def test_owners_of_transactions_and_waits_for_statements_are_found(agent: Agent,
     wanting.start()
     try:
         waits = ResourceTarget(resource=links[1].server)
-        report = report_when(agent, lambda report: any(waits in wait.among for wait in report.waits))
-        held = {hold.resource: hold.party for hold in report.holds}
-        assert held[links[0].client] == "shop/thread:holder"
-        assert links[1].client not in held, "a statement is under way"
+
+        def locks(report: Report) -> bool:
+            """Whether the waiter's statement is under way, and not the one before it, which begins the transaction."""
+            held = {hold.resource for hold in report.holds}
+            return any(waits in wait.among for wait in report.waits) and links[1].client not in held
+
+        report = report_when(agent, locks)
+        assert {hold.resource: hold.party for hold in report.holds} == {links[0].client: "shop/thread:holder"}
         (wait,) = [wait for wait in report.waits if waits in wait.among]
         assert (wait.waiter, wait.uncoloured, wait.deadline) == ("shop/thread:waiter", True, None)
         report_when(agent, lambda report: stays(look_at(agent, report), "shop/thread:waiter"))

@@ -54,6 +54,7 @@ ENTRIES = (
         what="An endpoint calls another service while the session of its dependency has changed a row that the other wants.",
         near={
             "registry": "the dependency keeps the session where others can find it",
+            "other_thread": "another thread has the request, and will roll back what is in its state",
         },
         processes=("probe", "stock", "orders"),
         servers=("postgres",),

@@ -3,14 +3,15 @@
 import os
 import socket
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from typing import Annotated
 
 import requests
 import uvicorn
-from fastapi import Depends, FastAPI
-from field_program import MODE, POSTGRES, PROCESS, begin, join, publish, published, ready, service, stay
+from fastapi import Depends, FastAPI, Request
+from field_program import FAR_SECONDS, MODE, POSTGRES, PROCESS, begin, join, publish, published, ready, service, stay
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
@@ -33,8 +34,15 @@ app = FastAPI()
 kept = []
 
 
-def database() -> Iterator[Session]:
-    session = Sessions()
+def roll_back_later(request: Request) -> None:
+    threading.Event().wait(FAR_SECONDS)
+    request.state.database.rollback()
+
+
+def database(request: Request) -> Iterator[Session]:
+    session = request.state.database = Sessions()
+    if MODE == "other_thread":
+        begin(roll_back_later, request)
     if MODE == "registry":
         kept.append(session)  # and somebody may look through it
     try:

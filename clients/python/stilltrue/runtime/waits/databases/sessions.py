@@ -8,7 +8,7 @@ Rules:
    mentions such locks anywhere. Django's connection has its thread as owner, since Django lets no other use it.
 2. Any other party that can reach the connection may continue its transaction or end it: at the second look each is a way out,
    whatever its code mentions; so is one that can reach what an owner's object works through, such as its session's connection.
-   So is another object through which an owner reaches the connection: other parties may have it.
+   So is an object of the program's own through which an owner reaches the connection: other parties may have it.
 3. A session is in doubt if its settings may end its waits by themselves. The server does not show another session's settings,
    so a mention of such a setting in the connection parameters or in a file of the program is enough.
 """
@@ -21,7 +21,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType, MethodType
+from types import FrameType
 from typing import Any
 from weakref import ref
 
@@ -32,6 +32,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.called_code.methods import is_program_class
 from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 from stilltrue.runtime.waits.databases.drivers import (
     IDLE_IN_TRANSACTION,
@@ -185,25 +186,26 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def _inside(root: Any, wanted: set[int]) -> set[int]:
-    """The wanted connections inside an object that is neither a connection nor works on one, nor only hands some on.
+    """The wanted connections that are found through an object of the program's own, which others may have for another reason.
 
-    A collection or a partial hands on what it has: who else has it is found at the second look.
+    Other objects hand on what they have: a collection, a partial, a framework's request. Who else has one is found at the
+    second look.
     """
     found: set[int] = set()
     seen: dict[int, Any] = {}
     todo = deque([(root, False)])
     while todo and len(seen) < OBJECTS_MAX:
-        thing, behind_object = todo.popleft()
+        thing, through_own = todo.popleft()
         if id(thing) in seen or issubclass(type(thing), SKIPPED_CLASSES) or compat.thread_of_connection(thing) is not None:
             continue
         seen[id(thing)] = thing  # keeps it alive, or its identity could be reused
         connections = connections_in(thing)
         if connections:
-            found.update({id(one) for one in connections if id(one) in wanted} if behind_object else ())
+            found.update({id(one) for one in connections if id(one) in wanted} if through_own else ())
         elif not is_library(type(thing).__module__):
             near = named_by(thing)
-            hands_on = near is not None and type(thing) is not MethodType
-            todo.extend((one, behind_object or not hands_on) for one in (near if near is not None else _referents(thing)))
+            through_own = through_own or is_program_class(type(thing))
+            todo.extend((one, through_own) for one in (near if near is not None else _referents(thing)))
     return found
 
 
