@@ -101,12 +101,12 @@ def test_owners_of_transactions_and_waits_for_statements_are_found(agent: Agent,
     wanting = threading.Thread(target=wants, name="waiter", daemon=True)
     wanting.start()
     try:
-        waits = ResourceTarget(resource=links[1].server)
+        waits, client = ResourceTarget(resource=links[1].server), links[1].client
 
         def locks(report: Report) -> bool:
             """Whether the waiter's statement is under way, and not the one before it, which begins the transaction."""
             held = {hold.resource for hold in report.holds}
-            return any(waits in wait.among for wait in report.waits) and links[1].client not in held
+            return any(waits in wait.among for wait in report.waits) and client not in held
 
         report = report_when(agent, locks)
         assert {hold.resource: hold.party for hold in report.holds} == {links[0].client: "shop/thread:holder"}
