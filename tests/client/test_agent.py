@@ -640,3 +640,11 @@ Agent("a", instance="a", detector="127.0.0.1:1")
 assert without <= set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_two_pools_of_one_name_are_two_pools(instrumented: Agent) -> None:
+    pools = [instrumented.pool(ThreadPoolExecutor(size), "workers") for size in (4, 2)]
+    assert instrumented.pool(pools[0], "workers") is pools[0]
+    report = instrumented.live.marked(SnapshotId(1))
+    assert report is not None
+    assert {(pool.name, pool.size) for pool in report.pools} == {("workers", 4), ("workers-2", 2)}

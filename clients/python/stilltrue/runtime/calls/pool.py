@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from itertools import count
+from itertools import chain, count
 from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -73,16 +73,16 @@ def _size_of(executor: ThreadPoolExecutor) -> int | None:
 def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str = "") -> PoolRecord:
     """Record the calls queued behind ``executor`` by wrapping its ``submit``. Idempotent.
 
-    Without a ``name`` it gets one that no other pool of ``live`` has.
+    A number makes its name unique among the pools of ``live``: two with one name would count as one, with the size of the last.
     """
     known = _KNOWN.get(executor)
     if known is not None and known[0]() is live:
         return known[1]
     record = PoolRecord(name, executor)
     size = record.size
-    if not name:
-        names = (f"pool-{number}" for number in count(1))
-        name = record.name = next(one for one in names if live.pools.setdefault(one, size) is size)
+    numbered = (f"{name or 'pool'}-{number}" for number in count(2 if name else 1))
+    names = chain((name,) if name else (), numbered)
+    name = record.name = next(one for one in names if live.pools.setdefault(one, size) is size)
     _KNOWN[executor] = (ref(live), record)
     live.pool_opened(name, size)
     submit = executor.submit
