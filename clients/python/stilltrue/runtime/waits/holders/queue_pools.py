@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import queue
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,6 +60,10 @@ GIVES_ITEMS = "gives items"
 _OTHERWISE = frozenset({"shutdown", "_put", "_wakeup_next"})
 """What a queue's own ``put()`` calls, and what ends all waits for its items."""
 _ENDING = _OTHERWISE | {GIVES_ITEMS, OPENS_QUEUES}
+COUNT_SECONDS = 0.1
+"""For how long a count holds, for all that wait for one queue in a look. Nobody takes an item of an empty queue meanwhile."""
+_counted: list[tuple[OwnRef, float, int]] = []
+"""The queue whose suspended holders were counted last, until when that holds, and their number."""
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _NOT_UNDERSTOOD = frozenset[Expression]({()})
 _CONTENTS = {
@@ -285,8 +290,7 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     if not holders:
         return None
     depended_on.set()
-    frames = (frame for one in (*view.stacks().values(), *view.stacks_of_tasks().values()) for frame in one.frames)
-    own = sum(one is pool for frame in frames for one, _ in taken_in(frame))
+    own = view.cached((__name__, id(pool)), lambda: _taken_by_parties(pool, view))
     return SeenWait(
         on=pool if stack.task is None else stack.future,
         enders=tuple(dict.fromkeys(holders)),
@@ -299,13 +303,26 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     )
 
 
+def _taken_by_parties(pool: Any, view: ProcessView) -> int:
+    """The number of items that the frames of threads and tasks have themselves."""
+    frames = (frame for one in (*view.stacks().values(), *view.stacks_of_tasks().values()) for frame in one.frames)
+    return sum(one is pool for frame in frames for one, _ in taken_in(frame))
+
+
 def _has_no_other_holders(weak: OwnRef, known: int) -> bool:
     """Whether no more suspended generators than those known may have an item of a queue (rule 4)."""
-    census, pool = take_census(), weak()
-    if census is None or pool is None:
+    pool = weak()
+    if pool is None:
+        return False
+    if _counted and _counted[0][0]() is pool and time.monotonic() < _counted[0][1]:
+        return _counted[0][2] <= known
+    census = take_census()
+    if census is None:
         return False
     every = (frame for one, frame in census.suspended if type(one) in (GeneratorType, AsyncGeneratorType))
-    return sum(_may_have_taken_from(frame, pool) for frame in every) <= known
+    count = sum(_may_have_taken_from(frame, pool) for frame in every)
+    _counted[:] = [(weak, time.monotonic() + COUNT_SECONDS, count)]
+    return count <= known
 
 
 def _may_have_taken_from(frame: FrameType, pool: Any) -> bool:
