@@ -84,7 +84,7 @@ LOST = (
 )
 MISSING = (
     "does not report: it ended without a goodbye (kill), or is stopped, starved, cut off, or blocked by code that holds the "
-    "GIL (a probe: its database is down); or its agent is busy with a second look, of up to 4 s of processor time: ask again"
+    "GIL (a probe: its database is down); or a second look, of up to 4 s of processor time, slows it down: ask again"
 )
 DROPPED = "reports were dropped: its connection to the detector is too slow, or the report too large (--report-bytes-max)"
 

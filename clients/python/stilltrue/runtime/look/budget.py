@@ -5,10 +5,18 @@ from __future__ import annotations
 import time
 
 SECONDS_MAX = 4.0
-"""The detector waits for less by default, but a look that arrives late counts for the next answer."""
+"""For a look at a few parties. The detector waits for less by default, but a late look counts for the next answer."""
+SECONDS_FOR_PARTY = 0.05
+SECONDS_MAX_FOR_ALL = 10.0
+"""For a look at many parties: forty stuck requests of a web framework take 6 s."""
 SLICE_SECONDS = 0.004
 _STEPS_UNSEEN = 128
 """Reading the clock takes as long as several steps."""
+
+
+def seconds_for(parties: int) -> float:
+    """The limit for a look at so many parties, in seconds of processor time."""
+    return min(SECONDS_MAX + SECONDS_FOR_PARTY * parties, SECONDS_MAX_FOR_ALL)
 
 
 class Budget:

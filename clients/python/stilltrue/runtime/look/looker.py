@@ -21,7 +21,7 @@ from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.activity import unaccounted
-from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.budget import Budget, seconds_for
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.proved import add_tasks_that_reach, add_threads_that_reach
@@ -99,7 +99,7 @@ class Looker:
             places,
             self._open_calls(places),
             self._live.clock(),
-            Budget(),
+            Budget(seconds_for(len(stack))),
             self._waiting() | at.waiting,
             on_full,
             at.handles_of,

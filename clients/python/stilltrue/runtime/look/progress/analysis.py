@@ -20,8 +20,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import functools
-import gc
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
@@ -32,33 +30,24 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_application_callback, is_of_own_module
+from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import inherited
 from stilltrue.runtime.look.code.conditions import Condition
 from stilltrue.runtime.look.code.instructions_ahead import names_at
+from stilltrue.runtime.look.progress.code_to_run import CodeToRun
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
-from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, returns, stretches
+from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, returns
 from stilltrue.runtime.look.progress.wakers_reach import WakersReach
-from stilltrue.runtime.look.ways_out.kinds.failure_hooks import Hook, hooks_of_failure
-from stilltrue.runtime.look.ways_out.kinds.finalization import called_when_dropped
-from stilltrue.runtime.look.ways_out.kinds.loop_stoppers import callback_may_stop, may_stop
+from stilltrue.runtime.look.ways_out.kinds.failure_hooks import Hook
 from stilltrue.runtime.look.ways_out.kinds.wakers import (
     Callback,
-    call_callbacks,
-    callback_may_set,
     callback_may_wake,
-    callbacks_of_library,
-    callbacks_of_starting_thread,
-    connectivity_callbacks,
-    given_to_package,
-    may_set,
     may_wake,
     signal_callbacks,
-    socket_callbacks,
     waking_names,
     waking_names_far_away,
 )
@@ -86,7 +75,6 @@ class ProgressAnalysis:
 
         ``wakers``: further callbacks that may wake a party, each with the progress it depends on.
         """
-        self._open_calls = tuple(open_calls)
         self._wakers = tuple(wakers)
         self._places = places
         self._waiting = waiting
@@ -95,9 +83,12 @@ class ProgressAnalysis:
         self._in_progress: dict[object, int] = {}
         self._lowest = 0
         self._provisional: list[object] = []
-        self._library_callbacks: list[tuple[Callable[[], Progress], Callback]] | None = None
-        self._dropping: list[tuple[Callable[[], Progress], Callback]] | None = None
+        self._code = CodeToRun(places, open_calls, self)
         self._timers: dict[asyncio.AbstractEventLoop, dict[int, float] | None] = {}
+
+    def forget(self) -> None:
+        """After the look: drop what was read of the process."""
+        self._code.forget()
 
     def of_thread(self, ident: int | None) -> Progress:
         """Whether this thread makes progress."""
@@ -325,9 +316,7 @@ class ProgressAnalysis:
         return NEVER if loop is None else self._cached((loop, "stopped"), lambda: self._stopped_by_own_stop(loop))
 
     def _stopped_by_own_stop(self, loop: Any) -> Progress:
-        reach = Reach((loop,), self._budget)
-        found = any_of(self.beyond(one, progress()) for progress, one in self._all_stretches() if may_stop(one, loop, reach))
-        found |= any_of(progress() for progress, callback in self._all_callbacks() if callback_may_stop(callback, loop, reach))
+        found = any_of(progress() for progress in self._code.stopping(loop, Reach((loop,), self._budget)))
         return BY_ITSELF if self._budget.spent else found
 
     def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Progress:
@@ -336,14 +325,14 @@ class ProgressAnalysis:
         far = waking_names_far_away(what) if waking is None else frozenset[str]()
         waking = waking_names(what) if waking is None else waking
         found = NEVER
-        for progress, stretch in self._all_stretches():
+        for progress, stretch in self._code.stretches:
             if self._budget.spent or found.by_itself:
                 break
             if may_wake(stretch, waking, far) and reach.found_from(stretch.frame):
                 found |= self.beyond(stretch, progress())
-        unnamed = (*self._callbacks_of_libraries(), *self._callbacks_of_dropped())
+        unnamed = (*self._code.of_libraries, *self._code.of_dropped)
         of_libraries = (one for one in unnamed if callback_may_wake(one[1][0], waking))
-        for progress, (callback, rest) in chain(self._all_callbacks(), of_libraries):
+        for progress, (callback, rest) in chain(self._code.callbacks, of_libraries):
             if self._budget.spent or found.by_itself:
                 break
             if reach.found_by(callback, rest):
@@ -357,94 +346,20 @@ class ProgressAnalysis:
         """Progress by actors that may set one of a flag's names and, for an attribute or item, can reach its object."""
         reach = None if flag.thing is None else WakersReach((flag.thing,), self._budget)
         found = NEVER
-        for progress, stretch in self._all_stretches():
+        for progress, stretch in self._code.stretches:
             if found.by_itself or not self._budget.step():
                 break
-            if may_set(stretch, flag) and (reach is None or reach.found_from(stretch.frame)):
+            if self._code.may_set(stretch, flag) and (reach is None or reach.found_from(stretch.frame)):
                 found |= self.beyond(stretch, progress())
-        for progress, callback in chain(self._all_callbacks(), self._callbacks_of_libraries(), self._callbacks_of_dropped()):
+        for progress, callback in chain(self._code.callbacks, self._code.of_libraries, self._code.of_dropped):
             if found.by_itself or not self._budget.step():
                 break
             called, rest = callback
-            if callback_may_set(callback, flag) and (
+            if self._code.may_set(callback, flag) and (
                 reach is None or reach.found_by(called, (*compat.bound_to(called), *rest))
             ):
                 found |= progress()
         return BY_ITSELF if self._budget.spent else found
-
-    def _all_stretches(self) -> Iterator[tuple[Callable[[], Progress], Stretch]]:
-        """Every stretch of code ahead of a thread or task, with the progress of that thread or task."""
-        for place in self._places.threads.values():
-            if place.ident != threading.get_ident():
-                progress = functools.partial(self.of_thread, place.ident)
-                yield from ((progress, one) for one in stretches(place.frames))
-                of_trio = map(own_frames_of, compat.trio_coroutines(place.frames))
-                yield from ((_at_once, one) for frames in of_trio for one in stretches(frames))
-        for loop in self._places.loops():
-            for task in compat.tasks_of(loop) or ():
-                progress = functools.partial(self.of_task, task)
-                yield from ((progress, one) for one in stretches(frames_of_task(task)))
-
-    def _callbacks_of_libraries(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
-        """What libraries will call in threads: the jobs of a scheduler, for example."""
-        if self._library_callbacks is None:
-            threads = [place for place in self._places.threads.values() if place.ident != threading.get_ident()]
-            self._library_callbacks = [
-                (functools.partial(self.of_thread, place.ident), one)
-                for place in threads
-                for one in callbacks_of_library(place.frames)
-            ]
-        return iter(self._library_callbacks)
-
-    def _callbacks_of_dropped(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
-        """What threads and tasks may call by dropping an object."""
-        if self._dropping is None:
-            self._dropping = [
-                (functools.partial(self._progress_to, stretch, progress), (one, ()))
-                for progress, stretch in self._all_stretches()
-                for one in called_when_dropped(stretch)
-            ]
-        return iter(self._dropping)
-
-    def _progress_to(self, stretch: Stretch, progress: Callable[[], Progress]) -> Progress:
-        return self.beyond(stretch, progress())
-
-    def _all_callbacks(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
-        """Callbacks of timers, sockets, calls, channels, tasks, executor items, failures and signals, with their progress."""
-        threads = compat.threads()
-        for place in self._places.threads.values():
-            thread = threads.get(place.ident)
-            if isinstance(thread, threading.Timer):
-                carried = compat.thread_arguments(thread)
-                yield from ((_at_once, (one, carried)) for one in carried[:1])
-            elif thread is not None and not any(is_application(frame.f_code) for frame in place.frames):
-                yield from ((_at_once, one) for one in callbacks_of_starting_thread(thread))
-            item = compat.running_item(list(place.frames))
-            progress = functools.partial(self.of_thread, place.ident)
-            yield from ((progress, (one, ())) for one in compat.item_callbacks(item))
-        for loop in self._places.loops():
-            called = map(compat.callback_of, compat.handles_of(loop) or ())
-            progress = functools.partial(self.of_loop, loop)
-            for one in called:
-                yield from ((progress, each) for each in (one,) if not compat.is_asyncio_internal(one[0]))
-                yield from ((progress, (each, ())) for each in given_to_package(one[0]))
-            yield from ((progress, one) for one in socket_callbacks(loop))
-            for task in compat.tasks_of(loop) or ():
-                progress = functools.partial(self.of_task, task)
-                yield from ((progress, (one, ())) for one, _ in compat.callbacks_after(task))
-        for hook in hooks_of_failure(self._places):
-            yield functools.partial(self.of_failure, hook), (hook.callback, ())
-        every = self._places.threads.values()
-        at_once = (*call_callbacks(self._open_calls, every), *connectivity_callbacks(every))
-        yield from ((_at_once, one) for one in at_once)
-        yield from ((_at_once, one) for _, one, _ in signal_callbacks(self._places.loops()))
-        yield from ((_at_once, (one, ())) for one in gc.callbacks if is_application_callback(one))
-        own = (one for thing, one in compat.finalizers() if is_of_own_module(type(thing)))
-        yield from ((_at_once, (one.func, tuple(one.args))) for one in own)
-
-
-def _at_once() -> Progress:
-    return BY_ITSELF
 
 
 def _until_application(frames: Iterable[FrameType]) -> Iterator[FrameType]:

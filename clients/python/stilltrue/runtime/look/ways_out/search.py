@@ -118,10 +118,14 @@ class Search:
             self._requests = list(requests_to_come(self._places, found))
             wakers = [(one.progress, (one.behaviour, one.wakes)) for one in self._requests if one.wakes is not None]
             with_requests = ProgressAnalysis(self._places, self._waiting, self._budget, self._open_calls, wakers)
-            effects = Effects(self._places, self._now, self._analysis, with_requests)
-            self._find_actors(effects, found, by_handle, by_awaiter, by_context, reach)
-            self._find_closers(found.values())
+            try:
+                effects = Effects(self._places, self._now, self._analysis, with_requests)
+                self._find_actors(effects, found, by_handle, by_awaiter, by_context, reach)
+                self._find_closers(found.values())
+            finally:
+                with_requests.forget()
         finally:
+            self._analysis.forget()
             clear_caches()  # application objects are not kept
         unread = (signalling_child() or self._greenlets()) if found else ""
         for one in found.values():

@@ -172,16 +172,30 @@ def _is_library_method_of(owner: Any, function: Any) -> bool:
     return code is not None and not is_own_code(code)
 
 
-def may_set(stretch: Stretch, flag: Flag) -> bool:
-    """Whether the code ahead may set one of the flag's names."""
-    ahead, names = stretch.ahead, variables_of(stretch.frame)
-    if not ahead.known or _stores_flag(ahead.stored, stretch.frame.f_code, stretch.frame.f_globals, flag):
-        return True
-    if any(callback_may_set((one, ()), flag) for one in _callables(stretch, names)):
-        return True
-    return any(
-        _stores_flag(names_stored_in(code), code, others, flag) for code, others in named_ahead(ahead, stretch.frame, far=True)
-    )
+Stored = tuple[tuple[frozenset[str], CodeType, dict[str, Any]], ...] | None
+"""The names that some code sets, by code object, with its globals; None: it may set any."""
+
+
+def may_set(stored: Stored, flag: Flag) -> bool:
+    """Whether code may set one of the flag's names."""
+    return stored is None or any(_stores_flag(names, code, others, flag) for names, code, others in stored)
+
+
+def stored_ahead(stretch: Stretch) -> Stored:
+    """What the code ahead may set."""
+    ahead, frame = stretch.ahead, stretch.frame
+    if not ahead.known:
+        return None
+    called = [stored_by((one, ())) for one in _callables(stretch, variables_of(frame))]
+    if None in called:
+        return None
+    own = (ahead.stored, frame.f_code, frame.f_globals)
+    named = ((names_stored_in(code), code, others) for code, others in named_ahead(ahead, frame, far=True))
+    return _each_once((own, *(one for every in called for one in every or ()), *named))
+
+
+def _each_once(every: Iterable[tuple[frozenset[str], CodeType, dict[str, Any]]]) -> Stored:
+    return tuple({(names, id(code), id(others)): (names, code, others) for names, code, others in every if names}.values())
 
 
 def _callables(stretch: Stretch, names: dict[str, Any]) -> list[Any]:
@@ -189,9 +203,10 @@ def _callables(stretch: Stretch, names: dict[str, Any]) -> list[Any]:
     return [one for name in stretch.ahead.variables if name in names and callable(one := names[name])]
 
 
-def callback_may_set(callback: Callback, flag: Flag) -> bool:
-    """Whether a callback may set one of the flag's names; of compiled code only what is there to set something."""
+def stored_by(callback: Callback) -> Stored:
+    """What a callback may set; compiled code that is there to set something may set anything."""
     todo, seen = [callback], set[int]()
+    found: list[tuple[frozenset[str], CodeType, dict[str, Any]]] = []
     while todo and len(seen) < _CALLED_MAX:
         function, arguments = todo.pop()
         if id(function) in seen:  # a timer's function may hold itself to be rescheduled
@@ -201,12 +216,11 @@ def callback_may_set(callback: Callback, flag: Flag) -> bool:
         near = (*compat.bound_to(function), *arguments)
         if code is not None:
             every = ((code, others), *named_by_callback(function, arguments, far=True))
-            if any(_stores_flag(names_stored_in(one), one, space, flag) for one, space in every):
-                return True
+            found += ((names_stored_in(one), one, space) for one, space in every)
         elif compat.name_of(getattr(function, "func", function)).rsplit(".", 1)[-1] in _COMPILED_SETTERS:
-            return True
+            return None
         todo += [(one, ()) for one in near if compat.is_function(one)]
-    return bool(todo)
+    return None if todo else _each_once(found)
 
 
 def _stores_flag(stored: frozenset[str], code: CodeType, others: dict[str, Any], flag: Flag) -> bool:
