@@ -905,9 +905,9 @@ MUTANTS = (
     ),
     Mutant(
         "no callback for a channel's changes wakes anybody",
-        "stilltrue.runtime.look.progress.analysis",
-        "(*call_callbacks(self._open_calls, every), *connectivity_callbacks(every))",
-        "(*call_callbacks(self._open_calls, every),)",
+        "stilltrue.runtime.look.progress.code_to_run",
+        "(*call_callbacks(open_calls, every), *connectivity_callbacks(every))",
+        "(*call_callbacks(open_calls, every),)",
         _WAKERS,
     ),
     Mutant(
@@ -933,7 +933,7 @@ MUTANTS = (
     ),
     Mutant(
         "tasks of trio wake nobody",
-        "stilltrue.runtime.look.progress.analysis",
+        "stilltrue.runtime.look.progress.code_to_run",
         "map(own_frames_of, compat.trio_coroutines(place.frames))",
         "list[list[FrameType]]()",
         _WAKERS,
@@ -1003,7 +1003,7 @@ MUTANTS = (
     ),
     Mutant(
         "dropping an object calls nothing",
-        "stilltrue.runtime.look.progress.analysis",
+        "stilltrue.runtime.look.progress.code_to_run",
         "for one in called_when_dropped(stretch)",
         "for one in ()",
         "tests/client/look/ways_out/test_wakers_by_callbacks.py::"
@@ -1017,8 +1017,22 @@ MUTANTS = (
         _UNKNOWN,
     ),
     Mutant(
+        "a look keeps what it has read until a collection",
+        "stilltrue.runtime.look.progress.code_to_run",
+        "self.__dict__.clear()",
+        "pass",
+        "tests/client/look/test_look.py::test_a_look_keeps_nothing_of_other_threads_alive",
+    ),
+    Mutant(
+        "a marker waits for a look",
+        "stilltrue.runtime.membership.detector_requests",
+        'threading.Thread(target=self._take_looks, name="stilltrue-agent-look", daemon=True).start()',
+        "self._take_looks()",
+        "tests/client/runtime/test_connection.py::test_a_marker_does_not_wait_for_a_look",
+    ),
+    Mutant(
         "a collection of garbage calls nothing",
-        "stilltrue.runtime.look.progress.analysis",
+        "stilltrue.runtime.look.progress.code_to_run",
         "for one in gc.callbacks if is_application_callback(one)",
         "for one in ()",
         _WAKERS,

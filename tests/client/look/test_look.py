@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -14,7 +16,7 @@ import grpc.aio
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.requests.look import LookRequest, Suspect
-from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, look_at, of, report_of, serving
+from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, look_at, look_at_caller, of, report_of, serving
 
 
 def test_a_thread_still_in_a_call_is_reported_with_its_own_code(alone: Callable[..., Agent], stuck: Stuck) -> None:
@@ -173,3 +175,38 @@ async def test_a_handler_that_gathers_a_blocked_task_waits_under_its_own_name(wo
     waiters = {wait.waiter for wait in world.cut.waits}
     assert any(waiter.startswith("front/Do#") for waiter in waiters)
     assert not any("HandleExceptions" in waiter for waiter in waiters)
+
+
+class Thing:
+    """Something of the application."""
+
+
+def test_a_look_keeps_nothing_of_other_threads_alive(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    stop, begun = threading.Event(), threading.Event()
+    things: list[weakref.ref[Thing]] = []
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+
+        def cancels_later() -> None:
+            thing = Thing()
+            things.append(weakref.ref(thing))
+            begun.set()
+            while not stop.is_set():
+                stop.wait(0.01)
+            if not things:
+                call.cancel()
+
+        watcher = threading.Thread(target=cancels_later)
+        watcher.start()
+        assert begun.wait(PATIENCE_SECONDS)
+        call.result()
+        gc.disable()
+        stop.set()
+        watcher.join()
+
+    try:
+        look_at_caller(alone, stuck, caller)
+        assert things[0]() is None
+    finally:
+        gc.enable()
