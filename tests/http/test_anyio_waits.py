@@ -81,7 +81,7 @@ async def test_a_token_of_a_limiter(gate: threading.Event) -> None:
     assert set(found.enders or ()) == set(having)
     assert found.needs == 1
     assert found.ended_through == (limiter,)
-    assert found.ending_names == {"total_tokens"}
+    assert found.ending_names == {"total_tokens", "release_on_behalf_of"}
     gate.set()
     await asyncio.gather(*having, third)
 
