@@ -25,7 +25,7 @@ class World:
         self.first: Any = client.channel(plain[0])
         self.second: Any = client.channel(plain[1])
         self.made: list[Any] = []
-        self.over = threading.Event()
+        self.over, self.given = threading.Event(), threading.Event()
 
     def run(self, callback: Callable[[World], object]) -> None:
         def ended(_: object) -> None:
@@ -34,7 +34,8 @@ class World:
             finally:
                 self.over.set()
 
-        self.first.unary_unary("/s/Get").future(b"").add_done_callback(ended)
+        self.first.unary_unary("/s/First").future(b"").add_done_callback(ended)
+        self.given.set()  # a callback of a call that is over runs in this thread
 
     def wait_for(self, call: Any) -> Any:
         """Remember a call, so that the test can end it."""
@@ -50,8 +51,12 @@ def world(alone: Callable[..., Agent]) -> Iterator[World]:
         assert go.wait(PATIENCE_SECONDS)
         return request
 
+    def first(request: bytes, _: Any) -> bytes:
+        assert found.given.wait(PATIENCE_SECONDS)
+        return request
+
     with ExitStack() as stack:
-        methods: dict[str, Any] = {"Get": lambda request, _: request, "Slow": slow}
+        methods: dict[str, Any] = {"First": first, "Get": lambda request, _: request, "Slow": slow}
         address = stack.enter_context(serving(alone("server"), **methods))
         found = World(alone("client"), address, stack)
         yield found
