@@ -24,10 +24,14 @@ _OF_NAMEDTUPLES = ("_tuple_new",)
 _OF_SQLALCHEMY = re.compile(r"<sqlalchemy generated .* sqlalchemy\.")
 """The files of the functions that SQLAlchemy makes from text; before 2.1 these are known by their names only."""
 _NAMES_OF_SQLALCHEMY = ("target", "fn")
-_HTTP = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\](?:requests|urllib3|httpx|httpcore|aiohttp|h11|h2|anyio|asgiref"
-    r"|flask|werkzeug|django|starlette|fastapi|uvicorn|gunicorn|hypercorn|waitress)[/\\]"
+_DATABASES = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\](?:sqlalchemy|psycopg|psycopg2|psycopg_pool|asyncpg|django[/\\]db)[/\\]"
 )
+_HTTP_LIBRARIES = (
+    *("requests", "urllib3", "httpx", "httpcore", "aiohttp", "h11", "h2", "anyio", "asgiref", "flask", "werkzeug", "django"),
+    *("starlette", "fastapi", "uvicorn", "gunicorn", "hypercorn", "waitress"),
+)
+_HTTP = re.compile(rf"[/\\](?:site|dist)-packages[/\\](?:{'|'.join(_HTTP_LIBRARIES)})[/\\]")
 """Libraries between the application and HTTP, left out of the stacks shown to people."""
 
 
@@ -73,6 +77,11 @@ def _is_made_by_package(code: CodeType) -> bool:
     file = code.co_filename
     if file.endswith(".pyx"):
         return _is_installed(file.replace("\\", "/").partition("/")[0])
+    return _is_made_by_sqlalchemy(code)
+
+
+def _is_made_by_sqlalchemy(code: CodeType) -> bool:
+    file = code.co_filename
     return _OF_SQLALCHEMY.match(file) is not None or (file == "<string>" and code.co_names == _NAMES_OF_SQLALCHEMY)
 
 
@@ -97,6 +106,17 @@ def _file_of(name: str) -> str | None:
 def is_http_library(code: CodeType) -> bool:
     """Whether this is code of a library between the application and HTTP."""
     return _HTTP.search(code.co_filename) is not None
+
+
+def is_of_http_library(kind: type) -> bool:
+    """Whether a class is one of such a library's."""
+    return compat.module_of(kind).partition(".")[0] in _HTTP_LIBRARIES
+
+
+@cached_by_code
+def is_database_library(code: CodeType) -> bool:
+    """Whether this is code of a library between the application and a database."""
+    return _DATABASES.search(code.co_filename) is not None or _is_made_by_sqlalchemy(code)
 
 
 class Origin(Enum):

@@ -8,7 +8,7 @@ Rules:
    mentions such locks anywhere. Django's connection has its thread as owner, since Django lets no other use it.
 2. Any other party that can reach the connection may continue its transaction or end it: at the second look each is a way out,
    whatever its code mentions; so is one that can reach what an owner's object works through, such as its session's connection.
-   So is an object of the program's own through which an owner reaches the connection: other parties may have it.
+   So is an object through which an owner reaches the connection, other than a web framework's: other parties may have it.
 3. A session is in doubt if its settings may end its waits by themselves. The server does not show another session's settings,
    so a mention of such a setting in the connection parameters or in a file of the program is enough.
 """
@@ -29,10 +29,9 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_of_http_library
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.called_code.methods import is_program_class
 from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 from stilltrue.runtime.waits.databases.drivers import (
     IDLE_IN_TRANSACTION,
@@ -186,27 +185,31 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def _inside(root: Any, wanted: set[int]) -> set[int]:
-    """The wanted connections that are found through an object of the program's own, which others may have for another reason.
+    """The wanted connections that are found through an object which others may have for another reason.
 
-    Other objects hand on what they have: a collection, a partial, a framework's request. Who else has one is found at the
-    second look.
+    A collection, a partial, an exit stack and a web framework's request only hand on what they have: who else has one is found
+    at the second look.
     """
     found: set[int] = set()
     seen: dict[int, Any] = {}
     todo = deque([(root, False)])
     while todo and len(seen) < OBJECTS_MAX:
-        thing, through_own = todo.popleft()
+        thing, shared = todo.popleft()
         if id(thing) in seen or issubclass(type(thing), SKIPPED_CLASSES) or compat.thread_of_connection(thing) is not None:
             continue
         seen[id(thing)] = thing  # keeps it alive, or its identity could be reused
         connections = connections_in(thing)
         if connections:
-            found.update({id(one) for one in connections if id(one) in wanted} if through_own else ())
+            found.update({id(one) for one in connections if id(one) in wanted} if shared else ())
         elif not is_library(type(thing).__module__):
             near = named_by(thing)
-            through_own = through_own or is_program_class(type(thing))
-            todo.extend((one, through_own) for one in (near if near is not None else _referents(thing)))
+            shared = shared or not (near is not None or _hands_on(type(thing)))
+            todo.extend((one, shared) for one in (near if near is not None else _referents(thing)))
     return found
+
+
+def _hands_on(kind: type) -> bool:
+    return compat.module_of(kind) == "contextlib" or is_of_http_library(kind)
 
 
 def _referents(thing: Any) -> Iterable[Any]:

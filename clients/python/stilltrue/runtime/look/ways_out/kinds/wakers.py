@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import takewhile
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -19,6 +19,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import (
     is_application,
     is_application_callback,
+    is_database_library,
     is_http_library,
     is_ours,
     is_own_code,
@@ -132,27 +133,23 @@ def _is_of_package(frame: FrameType) -> bool:
 def callbacks_of_library(frames: Iterable[FrameType]) -> Iterator[Callback]:
     """The functions that the library code of some frames was given to call: a scheduler's jobs, a watcher's handlers.
 
-    It was not given its own methods of its own object, such as the handler of SIGINT in the frame of asyncio's runner, nor the
-    functions of its own package: these are among those that its frames name.
+    It was not given its own methods of its own object, such as the handler of SIGINT in the frame of asyncio's runner. Nor was
+    a library for databases given the thousands of functions of such libraries: these are among those that its frames name.
     """
     found: dict[tuple[int, int], Any] = {}
     for frame in frames:
         if not is_own_code(frame.f_code) and not is_ours(frame.f_code):
             names = variables_of(frame)
-            package = _package_of(frame.f_globals)
+            to_database = is_database_library(frame.f_code)
             for one in (one for held in names.values() for one in callables_behind(held)):
-                if not _is_library_method_of(names.get("self"), one) and not _is_of_package_itself(one, package):
+                if not _is_library_method_of(names.get("self"), one) and not (to_database and _is_of_databases(one)):
                     found[id(getattr(one, "__func__", one)), id(getattr(one, "__self__", None))] = one
     yield from ((one, ()) for one in found.values())
 
 
-def _is_of_package_itself(function: Any, package: str) -> bool:
-    code, names, _ = compat.code_behind(function)
-    return code is not None and not is_own_code(code) and _package_of(names) == package
-
-
-def _package_of(names: Mapping[str, Any]) -> str:
-    return str(names.get("__name__", "")).partition(".")[0]
+def _is_of_databases(function: Any) -> bool:
+    code, _, _ = compat.code_behind(function)
+    return code is not None and is_database_library(code)
 
 
 def given_to_package(callback: Any) -> list[Any]:
