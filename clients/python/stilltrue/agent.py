@@ -43,6 +43,7 @@ from stilltrue.runtime.introspection.coverage import Sight
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership import process_hooks
 from stilltrue.runtime.membership.stamp_keys import StampKeys
+from stilltrue.runtime.own_packages import add_maker
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
@@ -101,6 +102,7 @@ class Agent:
             "block_seconds_max": block_seconds_max,
             **further,
         }
+        add_maker()
         self.settings, keys = _with_keys(_without_greenlets(read_settings(given)), given)
         self._connect = _load("stilltrue.runtime.membership.connection").Connection
         self._make_looker = _load("stilltrue.runtime.look.looker").Looker

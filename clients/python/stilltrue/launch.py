@@ -20,19 +20,13 @@ from pathlib import Path
 from stilltrue.http.instrumented_methods import join_when_used
 from stilltrue.runtime.deferral import attach_when_used
 from stilltrue.runtime.greenlets import would_be_held_up
+from stilltrue.runtime.started_program import SERVERS, module_of_application
 
 _LOGGER = logging.getLogger("stilltrue")
 SITE = str(Path(__file__).with_name("site"))
 """The directory of our ``sitecustomize``."""
 STARTED = "STILLTRUE_RUN_PID"
 """The environment variable with the id of the process that ``run`` became; set in that process and its descendants."""
-_SERVERS = frozenset(
-    {"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "celery", "flask", "waitress", "waitress-serve", "cheroot"}
-)
-"""Programs that run an application named among their arguments."""
-_APPLICATION = re.compile(r"(?:--?app=?)?([A-Za-z_][\w.]*)(?::[\w.()]+)")
-_OPTION = re.compile(r"(?:--app|-A)(?:=|(?<=A)|$)(.*)")
-_MODULE = re.compile(r"([A-Za-z_][\w.]*?)(?:\.py)?(?::.*)?")
 _WORKERS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
 GRPCIO_OLDEST = (1, 62, 3)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -138,19 +132,9 @@ def program_name(arguments: Sequence[str], main_file: str | None = None) -> str:
     stem = path.parent.name if path.stem in {"__main__", "__init__"} else path.stem
     if stem == "manage":  # Django: every project has a manage.py, so take the project's name
         stem = os.environ.get("DJANGO_SETTINGS_MODULE", stem).partition(".")[0]
-    if stem in _SERVERS:
-        module = next((found[1] for one in arguments[1:] if (found := _APPLICATION.fullmatch(one))), None)
-        return module or _module_of_option(arguments[1:]) or stem
+    if stem in SERVERS:
+        return module_of_application(arguments[1:]) or stem
     return stem if stem not in {"", "-c", "-m"} else "python"
-
-
-def _module_of_option(arguments: Sequence[str]) -> str | None:
-    """The module that ``--app`` or ``-A`` names, as for ``flask`` and ``celery``."""
-    for one, after in pairwise((*arguments, "")):
-        if option := _OPTION.fullmatch(one):
-            module = _MODULE.fullmatch(option[1] or after)
-            return None if module is None else module[1]
-    return None
 
 
 def module_to_run(arguments: Sequence[str], original: Sequence[str]) -> str | None:

@@ -24,6 +24,7 @@ from stilltrue.runtime.calls.pool import PoolTask, arriving, record_pool_of_serv
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.compat import aio_executor_of, aio_server_of, stop_check_of
+from stilltrue.runtime.own_packages import add_handler
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
@@ -85,6 +86,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
     def _make(self, inner: Any, kind: str) -> type[_Handler | _PoolHandler]:
         """Make the handler class of one method, so that what all its calls share is looked up once."""
         parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
+        add_handler(getattr(inner, kind))
         recorded = _recorded(getattr(inner, kind), bool(inner.response_streaming))
         in_pool = recorded in (_InPool, _sync_generator)
         if in_pool:

@@ -22,6 +22,7 @@ from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.calls.unanswered import UnansweredOnThread
 from stilltrue.runtime.compat import MethodTables, method_tables, stop_check_of
+from stilltrue.runtime.own_packages import add_handler
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.context import PLAIN, RecordedContext, is_unanswered, record_context
@@ -122,6 +123,7 @@ class RecordedServer(grpc.ServerInterceptor):
     def _make(self, inner: Any, kind: str) -> type[_Handler]:
         """Make the handler class of one method, so that what all its calls share is looked up once."""
         behaviour = getattr(inner, kind)
+        add_handler(behaviour)
         parts = {
             "behaviour": behaviour,
             "request_deserializer": inner.request_deserializer,

@@ -14,20 +14,20 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime.concurrent_reads import items_of
+from stilltrue.runtime.own_packages import is_installed_library
 
-_INSTALLED = ("site-packages", "dist-packages")
 _STDLIB = str(Path(weakref.__file__).parent) + os.sep
 _OURS = str(Path(__file__).parents[2]) + os.sep
 
 
 def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The application's modules (not Python's, installed or the agent's) and their globals."""
+    """The application's modules (not Python's, a library's or the agent's) and their globals."""
     for name, module in items_of(sys.modules):
         if not issubclass(type(module), ModuleType):
             continue
         names = ModuleType.__getattribute__(module, "__dict__")
         file = names.get("__file__")
-        if not isinstance(file, str) or file.startswith(_OURS) or any(folder in file for folder in _INSTALLED):
+        if not isinstance(file, str) or file.startswith(_OURS) or is_installed_library(file):
             continue
         if not file.startswith(_STDLIB):
             yield name, names

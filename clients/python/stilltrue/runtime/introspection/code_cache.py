@@ -10,12 +10,20 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 T = TypeVar("T")
 CODES_MAX = 10_000
+_caches: list[dict[object, Any]] = []
+
+
+def forget_all() -> None:
+    """Forget all results: what code is the application's has changed."""
+    for cache in _caches:
+        cache.clear()
 
 
 def cached_by_code(function: Callable[Concatenate[CodeType, P], T]) -> Callable[Concatenate[CodeType, P], T]:
     """Cache ``function`` by code (and position); the cache is emptied when it exceeds :data:`CODES_MAX` entries."""
     find = cast("Callable[..., T]", function)
     known: dict[object, tuple[CodeType, T]] = {}
+    _caches.append(known)
 
     def keep(key: object, code: CodeType, *where: Any) -> T:
         if len(known) >= CODES_MAX:

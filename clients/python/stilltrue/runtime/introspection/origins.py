@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from enum import Enum
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType
 from typing import Any
 
-from stilltrue.runtime import compat
+from stilltrue.runtime import compat, own_packages
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 
 _OURS = str(Path(__file__).parents[2]) + os.sep  # not "stilltrue_detector" beside it
 _STDLIB = str(Path(os.__file__).parent) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
 _FEEDS = "OutgoingRequests.__next__"
 _OF_DATACLASSES = "__create_fn__.<locals>."
 _OF_NAMEDTUPLES = ("_tuple_new",)
@@ -68,15 +66,16 @@ def is_application_callback(callback: Any) -> bool:
 
 @cached_by_code
 def is_own_code(code: CodeType) -> bool:
-    """Whether this is the application's own code, not an installed package's."""
-    return is_application(code) and not (any(one in code.co_filename for one in _INSTALLED) or _is_made_by_package(code))
+    """Whether this is the application's own code, not a library's. A package that is the application's own is no library."""
+    return is_application(code) and not (own_packages.is_installed_library(code.co_filename) or _is_made_by_library(code))
 
 
-def _is_made_by_package(code: CodeType) -> bool:
-    """Whether an installed package has made this function of its own from text, or has compiled it with Cython."""
+def _is_made_by_library(code: CodeType) -> bool:
+    """Whether a library has made this function of its own from text, or has compiled it with Cython."""
     file = code.co_filename
     if file.endswith(".pyx"):
-        return _is_installed(file.replace("\\", "/").partition("/")[0])
+        name = own_packages.file_of(file.replace("\\", "/").partition("/")[0])
+        return name is not None and own_packages.is_installed_library(name)
     return _is_made_by_sqlalchemy(code)
 
 
@@ -87,19 +86,8 @@ def _is_made_by_sqlalchemy(code: CodeType) -> bool:
 
 def is_of_own_module(kind: type) -> bool:
     """Whether a class was made in a module of the application's own."""
-    name = _file_of(compat.module_of(kind))
-    return name is not None and origin_of_file(name) is Origin.APPLICATION and not any(folder in name for folder in _INSTALLED)
-
-
-def _is_installed(module: str) -> bool:
-    name = _file_of(module)
-    return name is not None and any(folder in name for folder in _INSTALLED)
-
-
-def _file_of(name: str) -> str | None:
-    module = sys.modules.get(name)
-    found = ModuleType.__getattribute__(module, "__dict__").get("__file__") if type(module) is ModuleType else None
-    return found if isinstance(found, str) else None
+    name = own_packages.file_of(compat.module_of(kind))
+    return name is not None and origin_of_file(name) is Origin.APPLICATION and not own_packages.is_installed_library(name)
 
 
 @cached_by_code
@@ -142,7 +130,7 @@ def origin_of_file(name: str) -> Origin:
         return Origin.OURS
     if compat.is_grpc(name):
         return Origin.GRPC
-    if name.startswith("<frozen") or (name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)):
+    if name.startswith("<frozen") or (name.startswith(_STDLIB) and own_packages.package_of(name) is None):
         return Origin.LIBRARY
     if compat.is_loop_file(name):  # also asyncio's backport
         return Origin.LIBRARY

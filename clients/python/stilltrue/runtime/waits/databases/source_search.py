@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from stilltrue.runtime.concurrent_reads import items_of
+from stilltrue.runtime.own_packages import is_installed_library, package_of
 from stilltrue.runtime.waits.databases.drivers import LIBRARIES
 
 BYTES_MAX = 16 * 2**20
@@ -21,14 +22,13 @@ BYTES_MAX = 16 * 2**20
 FILE_BYTES_MAX = 4 * 2**20
 _LEFT_OUT = ("stilltrue", "grpc", "google", *LIBRARIES)
 _STDLIB = str(Path(os.__file__).parent) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 class Mentions:
     """The search so far; each file is read once."""
 
     def __init__(self, wanted: str, *, own_only: bool = False, unless: Callable[[str, bytes], bool] = lambda *_: False) -> None:
-        """``wanted``: a regular expression; case does not matter. ``own_only``: leave out installed packages.
+        """``wanted``: a regular expression; case does not matter. ``own_only``: leave out libraries.
 
         ``unless``: whether to ignore the mentions in a file, given its name and text.
         """
@@ -44,7 +44,7 @@ class Mentions:
         left = BYTES_MAX
         for name, module in [] if self.found else items_of(sys.modules):
             file = _file_of(name, module)
-            if file is None or file in self._read or (self._own_only and any(folder in file for folder in _INSTALLED)):
+            if file is None or file in self._read or (self._own_only and is_installed_library(file)):
                 continue
             if left <= 0:
                 return False
@@ -63,7 +63,7 @@ def _file_of(name: str, module: object) -> str | None:
     if not issubclass(type(module), ModuleType) or name.partition(".")[0] in _LEFT_OUT:
         return None
     file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
-    if not isinstance(file, str) or (file.startswith(_STDLIB) and not any(folder in file for folder in _INSTALLED)):
+    if not isinstance(file, str) or (file.startswith(_STDLIB) and package_of(file) is None):
         return None
     return file
 

@@ -1,0 +1,147 @@
+"""The installed packages that are the application's own: a program is often installed itself, for example in a container.
+
+An installed package counts as the application's if it
+
+- makes the agent, or has the handlers of a recorded server,
+- is the program that was started (``python -m shop``, a console script), or has the application that a server runs
+  (``uvicorn shop.app:app``; ``DJANGO_SETTINGS_MODULE``, ``FLASK_APP``),
+- was installed from a folder or a repository instead of an index (PEP 610, ``direct_url.json``).
+
+All other installed packages are libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from stilltrue.runtime.introspection.code_cache import forget_all
+from stilltrue.runtime.started_program import SERVERS, module_of_application
+
+_INSTALLED = re.compile(r"(.*[/\\])?(?:site|dist)-packages[/\\][^/\\]+")
+"""The path of an installed package's folder, or of a module that has no folder."""
+_IMPORT = re.compile(r"^from ([\w.]+) import", re.M)
+_SCRIPT_BYTES_MAX = 1_000
+_OURS = str(Path(__file__).parents[1]) + os.sep
+_LAUNCHER = "stilltrue.launch"
+_RUNNERS = SERVERS | {
+    *("pytest", "_pytest", "coverage", "debugpy", "pydevd", "IPython", "ipykernel", "django", "watchfiles", "hupper", "honcho"),
+    *("opentelemetry", "ddtrace", "newrelic", "elasticapm", "sentry_sdk", "grpc_interceptor", "py_grpc_prometheus"),
+}
+"""Packages that run programs, or wrap handlers: no application is in them."""
+_known: dict[str, bool] = {}
+"""By the path of an installed package: whether it is the application's."""
+
+
+def is_installed_library(file: str) -> bool:
+    """Whether a file belongs to an installed package that is not the application's own."""
+    package = package_of(file)
+    return package is not None and not is_own(package)
+
+
+@functools.lru_cache(maxsize=10_000)
+def package_of(file: str) -> str | None:
+    """The path of the installed package that a file belongs to; None if it is not installed."""
+    found = _INSTALLED.match(file) if "-packages" in file else None
+    return None if found is None else found[0]
+
+
+def is_own(package: str) -> bool:
+    """Whether an installed package, given by :func:`package_of`, is the application's own."""
+    known = _known.get(package)
+    if known is None:
+        path = Path(package)
+        name = path.stem
+        known = name not in _RUNNERS and (name in _started() or name in _local_packages(str(path.parent)))
+        _known[package] = known
+    return known
+
+
+def add(module: object) -> None:
+    """Add the package of a module, given by its name, as the application's own, if it is an installed one."""
+    file = file_of(module) if isinstance(module, str) else None
+    package = None if file is None else package_of(file)
+    if package is not None and not _known.get(package) and Path(package).stem not in _RUNNERS:
+        _known[package] = True
+        forget_all()
+
+
+def add_maker() -> None:
+    """Add the package whose code makes the agent; not what makes the first channel in a program that was launched with it."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to find a caller
+    while frame.f_code.co_filename.startswith(_OURS):
+        if frame.f_back is None or frame.f_globals.get("__name__") == _LAUNCHER:
+            return
+        frame = frame.f_back
+    add(frame.f_globals.get("__name__"))
+
+
+def add_handler(behaviour: Any) -> None:
+    """Add the package of a handler of a recorded server."""
+    if type(behaviour) is functools.partial:
+        behaviour = behaviour.func
+    if type(behaviour) is MethodType:
+        owner = behaviour.__self__
+        add(type.__getattribute__(owner if issubclass(type(owner), type) else type(owner), "__module__"))
+    elif type(behaviour) is FunctionType:
+        add(behaviour.__module__)  # that of the wrapped function, where a library's decorator keeps it
+
+
+def file_of(module: str) -> str | None:
+    """The file of an imported module; None if it has none."""
+    one = sys.modules.get(module)
+    found = ModuleType.__getattribute__(one, "__dict__").get("__file__") if type(one) is ModuleType else None
+    return found if isinstance(found, str) else None
+
+
+@functools.lru_cache(maxsize=1)
+def _started() -> frozenset[str]:
+    """The names of the packages that have the program that was started."""
+    modules = [*_main_modules(), os.environ.get("DJANGO_SETTINGS_MODULE", ""), os.environ.get("FLASK_APP", "")]
+    return frozenset(one.partition(":")[0].partition(".")[0] for one in modules if one)
+
+
+def _main_modules() -> Iterator[str]:
+    file = file_of("__main__")
+    if file is None:
+        return
+    package = package_of(file)
+    if package is not None:
+        yield Path(package).stem
+    elif not Path(file).suffix:  # a console script, as installers write it
+        yield from _imports_of(file)
+    yield module_of_application(sys.argv[1:]) or ""
+
+
+def _imports_of(script: str) -> list[str]:
+    try:
+        with Path(script).open(encoding="utf-8", errors="replace") as text:
+            return _IMPORT.findall(text.read(_SCRIPT_BYTES_MAX))
+    except OSError:
+        return []
+
+
+@functools.cache
+def _local_packages(folder: str) -> frozenset[str]:
+    """The packages in a ``site-packages`` that were installed from a folder or a repository, by name."""
+    found: set[str] = set()
+    for record in Path(folder).glob("*.dist-info/direct_url.json"):
+        try:
+            source = json.loads(record.read_text(encoding="utf-8"))
+            installer = record.with_name("INSTALLER")
+            by_conda = installer.exists() and installer.read_text(encoding="utf-8").strip() == "conda"
+            if by_conda or not ("dir_info" in source or "vcs_info" in source):  # conda notes the folder of its own builds
+                continue
+            lines = record.with_name("RECORD").read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError, TypeError):
+            continue
+        files = (line.split(",")[0] for line in lines)
+        found.update(Path(Path(one).parts[0]).stem for one in files if one.endswith(".py") and not one.startswith(".."))
+    return frozenset(found)
