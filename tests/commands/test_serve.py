@@ -111,7 +111,7 @@ async def test_watch_prints_changes_and_notices_that_the_detector_is_gone(
     a, b = played.FakeProcess("a"), played.FakeProcess("b")
     async with serve(tmp_path, "--period-seconds", "0.05") as detector:
         await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
-        watch = await begin("watch", "deadlock", "--json", STILLTRUE_DETECTOR=detector.address)
+        watch = await begin("watch", "deadlock", "--json", "--wait-seconds-max", "0", STILLTRUE_DETECTOR=detector.address)
         async with asyncio.timeout(60):
             assert json.loads(await watch.stdout.readline())["holds"] is False
             stuck = played.Deadlock(a, b)
@@ -123,6 +123,33 @@ async def test_watch_prints_changes_and_notices_that_the_detector_is_gone(
         assert (watch.returncode, out) == (2, b"")
         assert err.count(b"\n") == 1
         assert b"no detector" in err
+
+
+async def test_watch_goes_on_with_a_detector_that_restarts(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
+    a, b = played.FakeProcess("a"), played.FakeProcess("b")
+    stuck = played.Deadlock(a, b)
+    async with serve(tmp_path, "--period-seconds", "0.05") as first:
+        port = first.address.rpartition(":")[2]
+        await asyncio.gather(a.connect(first.address), b.connect(first.address))
+        watch = await begin("watch", "deadlock", "--json", "--wait-seconds-max", "20", STILLTRUE_DETECTOR=first.address)
+        async with asyncio.timeout(60):
+            while (verdict := json.loads(await watch.stdout.readline()))["holds"] is not True:
+                pass
+            assert verdict["core"] == stuck.core
+            await first.end()
+            assert (await watch.stderr.readline()).decode() == (
+                f"the detector at {first.address} is gone (it shut down); waiting for it to come back ...\n"
+            )
+            await asyncio.gather(a.ended.wait(), b.ended.wait())
+    async with serve(tmp_path, "--port", port, "--period-seconds", "0.05") as second:
+        await asyncio.gather(a.connect(second.address), b.connect(second.address))
+        async with asyncio.timeout(60):
+            stuck.cure()
+            while (verdict := json.loads(await watch.stdout.readline()))["holds"] is not False:
+                pass
+            watch.send_signal(signal.SIGINT)
+            assert await watch.wait() == 130
+        await asyncio.gather(a.kill(), b.kill())
 
 
 async def test_watch_notices_a_detector_that_is_stopped(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:

@@ -1,26 +1,32 @@
-"""``stilltrue watch``: prints verdicts as they change; waits for a detector to start, and exits if it falls silent."""
+"""``stilltrue watch``: prints verdicts as they change; waits for a detector to (re)start, and exits if it falls silent."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import click
 import grpc
 
 from detector.commands.shared import names
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, handshake_failure, listens
+from detector.commands.shared.connection import (
+    Endpoint,
+    detector_option,
+    detector_stub,
+    failure,
+    handshake_failure,
+    listens,
+    unavailable_reason,
+)
 from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.output import Output, output_option, print_data, print_names
 from detector.commands.shared.render import console, escape, holds_text, listed, print_indented, styled
 from detector.commands.shared.run import CommandError
 from detector.core.times import local_time
 from detector.core.verdict import write_verdict
-from stilltrue.model import Verdict
+from stilltrue.model import Holds, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -30,36 +36,84 @@ _NOTICE_SECONDS = 2.0
 
 
 class _SilenceTimeout:
-    """Cancels a call whose first response takes longer than ``first_seconds``, or a later one longer than ``silence_seconds``.
+    """Cancels a call if its next response, or heartbeat, takes longer than ``seconds``."""
 
-    Heartbeats count as responses. ``waiting`` is called once if there is no response within ``_NOTICE_SECONDS``.
-    """
-
-    def __init__(self, call: grpc.Call, first_seconds: float, silence_seconds: float, waiting: Callable[[], None]) -> None:
+    def __init__(self, call: grpc.Call, seconds: float) -> None:
         self.answered = False
         self.expired = False
         self._call = call
-        self._seconds = first_seconds
-        self._silence_seconds = silence_seconds
-        self._waiting: Callable[[], None] | None = waiting
+        self._seconds = seconds
         self._last_seen = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def response(self) -> None:
         self.answered = True
-        self._seconds = self._silence_seconds
         self._last_seen = time.monotonic()
 
     def _watch(self) -> None:
         while self._call.is_active():
-            silent = time.monotonic() - self._last_seen
-            if self._waiting is not None and not self.answered and silent > _NOTICE_SECONDS:
-                self._waiting()
-                self._waiting = None
-            if silent > self._seconds:
+            if time.monotonic() - self._last_seen > self._seconds:
                 self.expired = True
                 self._call.cancel()
             time.sleep(_POLL_SECONDS)
+
+
+class _Shown:
+    """Prints verdicts, but none whose answer and core are those printed last: a detector that is back repeats its verdicts."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._last: dict[tuple[str, str], tuple[Holds, tuple[PartyName, ...]]] = {}
+
+    def show(self, verdict: Verdict) -> None:
+        key, said = (verdict.predicate, verdict.snapshot.scope), (verdict.holds, verdict.core)
+        if self._last.get(key) != said:
+            self._last[key] = said
+            _write(verdict, self._output)
+            sys.stdout.flush()
+
+
+class _Connection:
+    """One connection to a detector, followed until it is lost."""
+
+    def __init__(self, endpoint: Endpoint, request: pb.WatchRequest, silence_seconds_max: float) -> None:
+        self.answered = False
+        self.reason = "it ended the watch"
+        """Why the connection was lost, in few words."""
+        self._endpoint = endpoint
+        self._request = request
+        self._silence_seconds_max = silence_seconds_max
+
+    def follow(self, shown: _Shown) -> CommandError:
+        """Print the verdicts; return the error to report if the detector does not come back.
+
+        Raises :class:`CommandError` if the detector falls silent, or refuses.
+        """
+        with detector_stub(self._endpoint) as stub:
+            call: Any = stub.Watch(self._request)
+            timeout = _SilenceTimeout(call, self._silence_seconds_max)
+            try:
+                for response in call:
+                    timeout.response()
+                    self.answered = True
+                    if response.HasField("verdict"):
+                        shown.show(verdict_from_wire(response.verdict))
+            except grpc.RpcError as error:
+                if timeout.expired:
+                    raise self._silent(timeout) from None
+                if not isinstance(error, grpc.Call) or error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                self.reason = unavailable_reason(error)
+                return failure(error, self._endpoint.address)
+            finally:
+                call.cancel()
+        return CommandError(f"the detector at {self._endpoint.address} has ended the watch")
+
+    def _silent(self, timeout: _SilenceTimeout) -> CommandError:
+        address = self._endpoint.address
+        if not timeout.answered:
+            return handshake_failure(address)
+        return CommandError(f"no heartbeat from the detector at {address} for {self._silence_seconds_max:g} s")
 
 
 @click.command(short_help="Print verdicts as they change.")
@@ -73,7 +127,7 @@ class _SilenceTimeout:
 )  # fmt: skip
 @click.option(
     "--wait-seconds-max", type=FiniteRange(min=0), default=30.0, show_default=True, show_envvar=True,
-    help="How long to wait for a detector to start.",
+    help="How long to wait for a detector to start or to come back; 0: not at all.",
 )  # fmt: skip
 @detector_option
 @output_option
@@ -86,37 +140,34 @@ def watch(
     Example:
       stilltrue watch deadlock --json | jq .core
     """
-    with detector_stub(endpoint) as stub:
-        call: Any = stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope), wait_for_ready=wait_seconds_max > 0)
-        timeout = _SilenceTimeout(
-            call, wait_seconds_max or silence_seconds_max, silence_seconds_max, partial(_say_waiting, endpoint)
-        )
-        try:
-            for verdict in _verdicts(call, timeout):
-                _write(verdict, output)
-                sys.stdout.flush()
-        except grpc.RpcError:
-            if not timeout.expired:
-                raise
-            if not timeout.answered:
-                if listens(endpoint.address):
-                    raise handshake_failure(endpoint.address) from None
-                text = f"no detector at {endpoint.address} after {wait_seconds_max or silence_seconds_max:g} s"
-                raise CommandError(f"{text}; start one with 'stilltrue serve', or name it with --detector") from None
-            raise CommandError(f"no heartbeat from the detector at {endpoint.address} for {silence_seconds_max:g} s") from None
-        finally:
-            call.cancel()
+    request = pb.WatchRequest(predicate=predicate, scope=scope)
+    shown, was_there, gone_at = _Shown(output), False, time.monotonic()
+    while True:
+        _wait_for_listener(endpoint, gone_at, wait_seconds_max, was_there=was_there)
+        connection = _Connection(endpoint, request, silence_seconds_max)
+        error = connection.follow(shown)
+        if connection.answered:
+            was_there, gone_at = True, time.monotonic()
+            if wait_seconds_max:
+                gone = f"the detector at {endpoint.address} is gone ({connection.reason})"
+                click.echo(f"{gone}; waiting for it to come back ...", err=True)
+        if not was_there or time.monotonic() - gone_at >= wait_seconds_max:
+            raise error
+        time.sleep(_POLL_SECONDS)
 
 
-def _verdicts(call: Any, timeout: _SilenceTimeout) -> Iterator[Verdict]:
-    for response in call:
-        timeout.response()
-        if response.HasField("verdict"):
-            yield verdict_from_wire(response.verdict)
-
-
-def _say_waiting(endpoint: Endpoint) -> None:
-    click.echo(f"waiting for a detector at {endpoint.address} ...", err=True)
+def _wait_for_listener(endpoint: Endpoint, gone_at: float, wait_seconds_max: float, *, was_there: bool) -> None:
+    """Wait until something listens at the address. Raises :class:`CommandError` ``wait_seconds_max`` after ``gone_at``."""
+    told = was_there
+    while wait_seconds_max and not listens(endpoint.address):
+        absent = time.monotonic() - gone_at
+        if absent >= wait_seconds_max:
+            text = f"no detector at {endpoint.address} after {wait_seconds_max:g} s"
+            raise CommandError(f"{text}; start one with 'stilltrue serve', or name it with --detector")
+        if absent > _NOTICE_SECONDS and not told:
+            click.echo(f"waiting for a detector at {endpoint.address} ...", err=True)
+            told = True
+        time.sleep(_POLL_SECONDS)
 
 
 def _write(verdict: Verdict, output: Output) -> None:

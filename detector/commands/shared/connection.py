@@ -192,6 +192,11 @@ def handshake_failure(address: str, details: str = "") -> CommandError:
     return CommandError(next(known, _HANDSHAKE_FAILED).format(address=address))
 
 
+def unavailable_reason(error: grpc.RpcError) -> str:
+    """Return in few words why a detector cannot be reached any more."""
+    return _reason((error.details() or "") if isinstance(error, grpc.Call) else str(error))
+
+
 def _reason(details: str) -> str:
     """Extract the reason from gRPC's long error message."""
     for reason, pattern in _REASONS.items():
