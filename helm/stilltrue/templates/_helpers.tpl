@@ -106,6 +106,12 @@ app.kubernetes.io/part-of: stilltrue
 {{- if $tls.clientAuth -}}
 {{- fail "tls.clientAuth needs tls.enabled: without TLS no client is asked for a certificate" -}}
 {{- end -}}
+{{- if $tls.existingSecret -}}
+{{- fail "tls.existingSecret needs tls.enabled: without it the detector speaks plaintext" -}}
+{{- end -}}
+{{- if .Values.scaleOut.collectors.tlsSecret -}}
+{{- fail "scaleOut.collectors.tlsSecret needs tls.enabled: without it collectors speak plaintext" -}}
+{{- end -}}
 {{- if $tls.rolesSecret -}}
 {{- fail "tls.rolesSecret needs tls.enabled: without TLS every client may do everything" -}}
 {{- end -}}
