@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -621,6 +622,32 @@ async def test_the_pool_of_a_server_on_a_loop_is_recorded_for_handlers_that_are_
     assert [(pool.name, pool.size) for pool in report.pools] == [("pool-1", used._max_workers)]
     assert [(served.pool, served.serving) for served in report.served] == [("pool-1", True)]
     used.shutdown()
+
+
+def test_a_server_with_the_interceptor_of_grpc_aio_serves_on_and_is_a_blind_spot(
+    alone: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC accepts it, takes the coroutine for a handler, and the error ends the thread that serves all calls."""
+    agent = alone("orders")
+    wrong: Any = agent.aio_server_interceptor()
+    server = grpc.server(ThreadPoolExecutor(2), interceptors=[wrong])
+    handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with caplog.at_level("WARNING", "stilltrue"), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        assert [call(b"x", timeout=10) for _ in range(2)] == [b"x", b"x"]
+        end = time.monotonic() + 10
+        while "give it agent.server_interceptor()" not in caplog.text and time.monotonic() < end:
+            time.sleep(0.01)  # the agent logs in a thread of its own
+    server.stop(None).wait()
+    assert caplog.text.count("give it agent.server_interceptor()") == 1
+    counts = agent.sight.counts()
+    assert (counts["servers"], counts["blind"]) == (
+        0,
+        ["1 server of grpc with an interceptor of grpc.aio, whose calls are not recorded"],
+    )
 
 
 def test_the_pure_modules_load_without_grpc() -> None:

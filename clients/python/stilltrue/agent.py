@@ -211,7 +211,7 @@ class Agent:
 
     def aio_server_interceptor(self) -> grpc.aio.ServerInterceptor:
         """Return a new interceptor for one ``grpc.aio.server``; put it first."""
-        return self._register(self.sight.servers, RecordedAioServer(self._session))
+        return self._register(self.sight.servers, RecordedAioServer(self._session, self._misplaced))
 
     def pool(self, executor: ThreadPoolExecutor, name: str = "") -> ThreadPoolExecutor:
         """Record the size and queue of ``executor`` and return it; a pool that is not recorded never counts as full.
@@ -354,6 +354,11 @@ class Agent:
         self._look, self._counts, self._kind = look, counts, kind
 
     # -- internals -----------------------------------------------------------------------------------------------------
+
+    def _misplaced(self, interceptor: RecordedAioServer) -> None:
+        self.sight.servers.discard(interceptor)
+        self.sight.add_unrecorded("server of grpc with an interceptor of grpc.aio", interceptor)
+        LOG.warning("not recorded: a grpc.server that has agent.aio_server_interceptor(); give it agent.server_interceptor()")
 
     def _register(self, recorded: WeakSet[Any], one: Wrapped) -> Wrapped:
         recorded.add(one)

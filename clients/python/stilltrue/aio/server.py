@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from asyncio import _get_running_loop  # the documented way that does not raise
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from sys import exc_info
@@ -34,9 +35,10 @@ from stilltrue.sync.server import IncomingRequests as IncomingSyncRequests
 class RecordedAioServer(grpc.aio.ServerInterceptor):
     """Records the calls of one server. Put it first: the work of later interceptors then counts as part of the service."""
 
-    def __init__(self, session: Session) -> None:
-        """``session`` is the agent."""
+    def __init__(self, session: Session, misplaced: Callable[[RecordedAioServer], None] = lambda _: None) -> None:
+        """``session`` is the agent. ``misplaced`` is called if a server that is not of grpc.aio has this interceptor."""
         self._session = session
+        self._misplaced: Callable[[RecordedAioServer], None] | None = misplaced
         self._seconds_max: float | None = None
         self.endpoint = Endpoint()
         self._knows_options = False
@@ -45,8 +47,20 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         self._classes: HandlerClasses[type[_Handler | _PoolHandler]] = HandlerClasses()
         self._known = self._classes.known
 
-    async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
-        """As ``grpc.aio.ServerInterceptor.intercept_service``."""
+    def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
+        """As ``grpc.aio.ServerInterceptor.intercept_service``.
+
+        A ``grpc.server`` accepts this interceptor, too, and a coroutine would end the thread that serves its calls. It gets the
+        handler itself, and its calls are not recorded.
+        """
+        if _get_running_loop() is None:
+            misplaced, self._misplaced = self._misplaced, None
+            if misplaced is not None:
+                misplaced(self)
+            return continuation(handler_call_details)
+        return self._intercept(continuation, handler_call_details)
+
+    async def _intercept(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         method = handler_call_details.method
         session = self._session
         if session.left_out.get(method, True) and session.leaves_out(method):
