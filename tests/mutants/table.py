@@ -967,6 +967,20 @@ MUTANTS = (
         _PACKAGES + "test_a_function_of_a_module_with_a_computed_name_may_close_the_channel",
     ),
     Mutant(
+        "a raised exception closes nothing",
+        "stilltrue.runtime.look.code.instructions_ahead",
+        "todo += self._raised_to(index) if self._is_raise(index) else ()",
+        "todo += ()",
+        "tests/client/look/ways_out/test_closers_by_raising.py::test_whether_code_that_raises_may_close_the_channel",
+    ),
+    Mutant(
+        "no function raises",
+        "stilltrue.runtime.look.progress.stack_ahead",
+        "return is_own_code(function.__code__) and ahead_of(function.__code__, -1).raises",
+        "return False",
+        "tests/client/look/ways_out/test_closers_by_raising.py::test_whether_code_that_raises_may_close_the_channel",
+    ),
+    Mutant(
         "greenlets are no doubt",
         "stilltrue.runtime.look.ways_out.search",
         "signalling_child() or self._greenlets()",

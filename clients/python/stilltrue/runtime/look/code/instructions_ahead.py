@@ -7,7 +7,9 @@ Rules:
 2. An exception leads into the handlers that name its class, except those only for outside interruptions (``KeyboardInterrupt``,
    cancellation). Code in ``finally`` or after a bare ``except`` counts only if it also follows without an exception: ``while
    True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
-3. If a called function never returns, only the handlers of its callers are ahead.
+   A ``raise`` or ``assert`` of the program's own that is ahead, or in a function that is called there (``raising``), leads
+   into these, too, and out of the function unless it is caught.
+3. If a called function never returns, only the handlers of its callers are ahead; if it may raise, all of these, as in rule 2.
 4. A loop whose condition reads a flag (``while not stop.is_set()``) ends when the flag changes: the code beyond it is ahead
    only then (:mod:`~stilltrue.runtime.look.code.conditions`).
 
@@ -23,6 +25,7 @@ from types import CodeType
 from typing import Any
 
 from stilltrue.runtime.bytecode.instructions import instructions, is_jump, line_of
+from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.conditions import Condition, condition_at
 from stilltrue.runtime.look.code.control_flow import RETURNS, ControlFlow
 from stilltrue.runtime.look.code.names import (
@@ -44,6 +47,7 @@ CLOSING = frozenset({"close", "aclose", "stop", "terminate", "__exit__", "__aexi
 NEVER_RETURNING = frozenset({"_exit", *(f"exec{how}" for how in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe"))})
 """Functions of ``os`` that do not return: the process ends or becomes another program."""
 _BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
+_EVERYTHING = frozenset({"Exception", "BaseException"})
 _MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH"})
 _IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
@@ -59,8 +63,9 @@ class Ahead:
     left; ``entered``: those whose block is entered, or other names on the line of such a block. ``variables`` and
     ``attributes``: names read; ``mentioned``: attributes, and globals that are called; ``stored``: names set that others can
     read. ``functions``: inner functions not made yet; ``markers``: entered blocks and imports. ``loop_names``: names read in
-    the current loop, if it has another round. ``returns``: whether the frame may return. ``conditions``: what must change
-    before a loop ends (rule 4). ``known``: False if the bytecode was not understood.
+    the current loop, if it has another round. ``returns``: whether the frame may return. ``raises``: whether an exception that
+    the program raises may leave it. ``conditions``: what must change before a loop ends (rule 4). ``known``: False if the
+    bytecode was not understood.
     """
 
     closed: frozenset[Receiver] = frozenset()
@@ -75,6 +80,7 @@ class Ahead:
     conditions: tuple[Condition, ...] = ()
     loop_names: frozenset[str] = frozenset()
     returns: bool = True
+    raises: bool = False
     known: bool = True
 
     def in_loop(self) -> Ahead:
@@ -91,14 +97,23 @@ _ANYTHING = Ahead(known=False)
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
-def ahead_of(code: CodeType, at: int, *, returns_to: bool = True, beyond: bool = True) -> Ahead:
+def ahead_of(
+    code: CodeType,
+    at: int,
+    *,
+    returns_to: bool = True,
+    raises_to: bool = False,
+    beyond: bool = True,
+    raising: frozenset[str] = frozenset(),
+) -> Ahead:
     """What is ahead of a frame of ``code`` at the instruction offset ``at``.
 
-    ``returns_to``: whether a function it has called may return to it (rule 3). ``beyond``: include the code beyond loops that
-    end when a flag changes (rule 4).
+    ``returns_to``, ``raises_to``: whether a function it has called may return to it, or raise an exception (rule 3).
+    ``beyond``: include the code beyond loops that end when a flag changes (rule 4). ``raising``: the names of functions that
+    may raise an exception.
     """
     try:
-        return _Walk(code).ahead(at, returns_to, beyond)
+        return _Walk(code, raising).ahead(at, returns_to, raises_to, beyond)
     except Exception:  # noqa: BLE001 - bytecode of another kind
         return _ANYTHING
 
@@ -134,18 +149,26 @@ def _is_within(inner: Any, outer: Any) -> bool:
     return bool((outer.lineno, outer.col_offset) <= begin and end <= (outer.end_lineno, outer.end_col_offset))
 
 
+def _is_class(name: str) -> bool:
+    return name[:1].isupper()
+
+
 class _Walk:
     """A walk along the instructions of one code object."""
 
-    def __init__(self, code: CodeType) -> None:
+    def __init__(self, code: CodeType, raising: frozenset[str] = frozenset()) -> None:
+        self._code = code
+        self._raising = raising
         self._all = list(instructions(code))
         self._flow = ControlFlow(code, self._all)
+        self._is_own = is_own_code(code)
 
-    def ahead(self, at: int, returns_to: bool, beyond: bool) -> Ahead:
+    def ahead(self, at: int, returns_to: bool, raises_to: bool, beyond: bool) -> Ahead:
         begun = at < 0
         start = self._flow.at(at)
         ends = self._ends_of_loop(start) if returns_to and not begun else {}
-        reached = self._reached(start, normally=returns_to, begun=begun, without=() if beyond else ends)
+        without = () if beyond else ends
+        reached = self._reached(start, normally=returns_to, raised=raises_to, begun=begun, without=without)
         stored = {self._all[index].argval for index in reached if self._all[index].opname in STORES}
         if not begun:
             reached.update(pending_at(self._all, start) if returns_to else ())
@@ -166,6 +189,7 @@ class _Walk:
                 if self._all[index].opname in ATTRIBUTES | VARIABLES
             ),
             returns=any(self._all[index].opname in RETURNS for index in (start, *reached)),  # it may just have returned
+            raises=(raises_to and self._escapes(start)) or any(map(self._escapes, filter(self._is_raise, reached))),
         )
 
     def reached(self, at: int) -> set[int]:
@@ -173,14 +197,18 @@ class _Walk:
 
     # -- reachable instructions ----------------------------------------------------------------------------------------
 
-    def _reached(self, start: int, *, normally: bool, begun: bool, without: Container[_Step] = ()) -> set[int]:
+    def _reached(
+        self, start: int, *, normally: bool, begun: bool, raised: bool = False, without: Container[_Step] = ()
+    ) -> set[int]:
         todo = [start] if begun else [*(self._next(start, without) if normally else ()), *self._handlers(start)]
+        todo += self._raised_to(start) if raised else ()
         reached: set[int] = set()
         while todo:
             index = todo.pop()
             if index not in reached:
                 reached.add(index)
                 todo += [*self._next(index, without), *self._handlers(index)]
+                todo += self._raised_to(index) if self._is_raise(index) else ()
         return reached
 
     def _ends_of_loop(self, start: int) -> dict[_Step, Condition]:
@@ -252,12 +280,38 @@ class _Walk:
     def _handlers(self, index: int) -> Iterator[int]:
         """Where an exception raised here may continue (rule 2)."""
         for handler in self._flow.handlers(index):
-            yield from self._clauses(handler)
+            for names, body in self._clauses(handler):
+                classes = {one for one in names or () if _is_class(one)}
+                if names is not None and (not names or not classes <= _BY_INTERRUPTION):
+                    yield body
 
-    def _clauses(self, index: int) -> Iterator[int]:
-        """The bodies of the ``except`` clauses of a handler that name an exception class."""
+    def _is_raise(self, index: int) -> bool:
+        one = self._all[index]
+        called = one.opname in ATTRIBUTES | VARIABLES and one.argval in self._raising
+        return self._is_own and (called or one.opname == "RAISE_VARARGS")
+
+    def _raised_to(self, index: int) -> Iterator[int]:
+        """The handlers that an exception raised here reaches: ``finally``, a bare ``except``, the exit of a block (rule 2)."""
+        for handler in self._flow.handlers(index):
+            yield handler
+            if self._catches(handler, index):
+                return
+
+    def _escapes(self, index: int) -> bool:
+        return not any(self._catches(handler, index) for handler in self._flow.handlers(index))
+
+    def _catches(self, handler: int, index: int) -> bool:
+        """Whether a handler ends each exception raised by the instruction at ``index``, or below it."""
+        one = self._all[index]
+        named = names_at(self._code, one.offset) if one.opname == "RAISE_VARARGS" else ()
+        raised = frozenset(filter(_is_class, named))
+        catching = raised | (_EVERYTHING if _BY_INTERRUPTION.isdisjoint(raised) else {"BaseException"})
+        return any(names is None or not catching.isdisjoint(names) for names, _ in self._clauses(handler))
+
+    def _clauses(self, index: int) -> Iterator[tuple[list[str] | None, int]]:
+        """The ``except`` clauses of a handler: the names of their classes (None: a bare one), and where their bodies begin."""
         if self._all[index].opname == "END_ASYNC_FOR":
-            yield index + 1
+            yield [], index + 1
             return
         if self._all[index].opname == "PUSH_EXC_INFO":
             index += 1
@@ -268,6 +322,8 @@ class _Walk:
                 if one.opname in _MATCHES:
                     break
                 if one.opname not in VARIABLES and one.opname not in ATTRIBUTES and one.opname not in _IN_CLAUSES:
+                    if one.opname == "POP_TOP" and not names:
+                        yield None, index + 1
                     return
                 names += [str(one.argval)] if one.opname not in _IN_CLAUSES else []
                 index += 1
@@ -275,8 +331,7 @@ class _Walk:
                 return
             while not is_jump(self._all[index]):
                 index += 1
-            if not _BY_INTERRUPTION.issuperset(name for name in names if name[:1].isupper()):
-                yield index + 1
+            yield names, index + 1
             index = self._flow.index_of[self._all[index].argval]
 
     # -- closed objects and exited blocks ------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frame_of
+from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.called_code.methods import functions_of, methods_of
 from stilltrue.runtime.look.code.conditions import Condition
 from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
 
@@ -29,30 +30,52 @@ class Stretch:
 
 def stretches(frames: Iterable[FrameType]) -> Iterator[Stretch]:
     """The code ahead of each application frame (innermost first)."""
-    at_once = True
+    at_once, raises = True, False
     after: tuple[tuple[Condition, FrameType], ...] = ()
+    returns_then = raises_then = False
     for frame in frames:
         if not is_application(frame.f_code):
             continue
         flag = _main_loop(frame.f_code)
         if flag is not None:
-            at_once, after = False, ((flag, frame),)
+            at_once, raises, after = False, False, ((flag, frame),)
+            returns_then, raises_then = True, False
             continue
-        code, at = frame.f_code, frame.f_lasti
-        now = ahead_of(code, at, returns_to=at_once, beyond=False)
+        code, at, raising = frame.f_code, frame.f_lasti, _raising(frame)
+        now = ahead_of(code, at, returns_to=at_once, raises_to=raises, beyond=False, raising=raising)
         yield Stretch(frame, now)
-        returned = now if at_once else ahead_of(code, at, returns_to=bool(after), beyond=False)
+        returned = now if at_once else ahead_of(code, at, returns_to=returns_then, beyond=False, raising=raising)
         after = (*after, *((condition, frame) for condition in returned.conditions))
-        beyond = ahead_of(code, at, returns_to=at_once or bool(after)) if after else now
+        beyond = now
         if after:
+            returns_to, raises_to = at_once or returns_then, raises or raises_then
+            beyond = ahead_of(code, at, returns_to=returns_to, raises_to=raises_to, raising=raising)
             yield Stretch(frame, beyond, after)
-        at_once = now.returns
-        if at_once or not beyond.returns:
+        at_once, raises = now.returns, now.raises
+        returns_then, raises_then = beyond.returns and not at_once, beyond.raises and not raises
+        if not (returns_then or raises_then):
             after = ()
 
 
+def _raising(frame: FrameType) -> frozenset[str]:
+    """The names in a frame's code of the program's own functions that may raise an exception."""
+    code = frame.f_code
+    if not is_own_code(code):
+        return frozenset()
+    names = variables_of(frame)
+    near = {name: one for space in (frame.f_globals, names) for name in code.co_names if (one := space.get(name)) is not None}
+    near |= {name: one for name, one in names.items() if code.co_name != "<module>"}
+    found = {name for name, one in near.items() if any(map(_raises, functions_of(one)))}
+    methods = methods_of((type(names["self"]),)) if "self" in names else {}
+    return frozenset(found.union(name for name in methods.keys() & set(code.co_names) if any(map(_raises, methods[name]))))
+
+
+def _raises(function: FunctionType) -> bool:
+    return is_own_code(function.__code__) and ahead_of(function.__code__, -1).raises
+
+
 def returns(frames: Iterable[FrameType]) -> tuple[bool, tuple[tuple[Condition, FrameType], ...]]:
-    """Whether all frames may return at once; if not, the conditions after which they may."""
+    """Whether all frames may return or raise at once; if not, the conditions after which they may."""
     last: dict[bool, Stretch] = {}
     outermost = None
     for one in stretches(frames):
@@ -60,9 +83,9 @@ def returns(frames: Iterable[FrameType]) -> tuple[bool, tuple[tuple[Condition, F
             last, outermost = {}, one.frame
         last[bool(one.after)] = one
     now, beyond = last.get(False), last.get(True)
-    if now is None or now.ahead.returns:
+    if now is None or now.ahead.returns or now.ahead.raises:
         return True, ()
-    return False, beyond.after if beyond is not None and beyond.ahead.returns else ()
+    return False, beyond.after if beyond is not None and (beyond.ahead.returns or beyond.ahead.raises) else ()
 
 
 def _main_loop(code: CodeType) -> Condition | None:
