@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -110,9 +110,29 @@ def open_session(
     with one_line_errors("Spark did not start"), _silent_java() if quiet else nullcontext():
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel(level)
-    for name in PYTHON_LOGGERS if quiet else ():
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if quiet:
+        _silence_python(session)
     return session
+
+
+def _silence_python(session: SparkSession) -> None:
+    """Silence what Spark's part in this process logs or prints of each error, among them that Java has ended first."""
+    for name in PYTHON_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)  # which logs some errors at the root
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop ``session``, also if its Java has ended: a signal to the whole process group ends both."""
+    with suppress(Py4JError, OSError):
+        session.stop()
 
 
 @contextmanager

@@ -150,6 +150,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
             interruptible,
             one_line_errors,
             open_session,
+            stop_session,
         )
     except ImportError as error:
         raise CommandError(f"this engine needs PySpark ({error}): pip install 'stilltrue-detector[spark]'") from None
@@ -161,7 +162,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
             with interruptible(), report_progress(spark, steps.parts), one_line_errors("Spark failed"):
                 yield SparkEngine(spark, without_pandas=True)
         finally:
-            spark.stop()
+            stop_session(spark)
     except (JavaError, SparkFailedError) as error:
         raise CommandError(str(error.args[0] if error.args else error)) from None
 

@@ -36,7 +36,7 @@ from detector.spark.assembly.processor import OUTPUT, Assembly
 from detector.spark.assembly.tally import TallyFile
 from detector.spark.assembly.writing import COUNTS, EVENTS, batch_writer
 from detector.spark.java import JavaError
-from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session
+from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, stop_session
 from detector.spark.streaming.published import Published
 from detector.spark.streaming.query import StreamFailedError, follow
 from detector.spark.streaming.storage import Storage
@@ -160,7 +160,7 @@ def run(plan: AssemblyPlan, master: str | None, progress: ProgressLines, metrics
                     progress.wait(f"assembling from {plan.cluster.servers}{f', metrics: {at}' if at else ''} ...")
                     follow(query, progress)
         finally:
-            spark.stop()
+            stop_session(spark)
     except (JavaError, RecordsUnavailableError, SparkFailedError, CountsError, ArchiveError) as error:
         raise StreamFailedError(str(error.args[0] if error.args else error)) from None
     except OSError as error:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.analysis.result_folder import CountsError, check_unoccupied
@@ -15,7 +17,7 @@ from detector.ops.address import Address
 from detector.ops.progress_lines import ProgressLines
 from detector.ops.stop_signal import stopped_by_signals
 from detector.spark.java import JavaError
-from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, reason
+from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, reason, stop_session
 from detector.spark.source.data_source import SourceOptionError, source_options
 from detector.spark.source.remote import RemoteError
 from detector.spark.streaming.metrics import served
@@ -115,7 +117,7 @@ def _stream(stream: StreamOptions, plan: StreamPlan, progress: ProgressLines) ->
             progress.wait(f"reading {source} (the first batch takes longest: it starts Spark's workers) ...")
             follow(query, progress)
     finally:
-        spark.stop()
+        stop_session(spark)
     return plan.folder.last()
 
 
@@ -129,12 +131,17 @@ def follow(query: StreamingQuery, progress: ProgressLines) -> None:
     """
     shown = -1
     with stopped_by_signals() as stop:  # an exception during a call to Java would print a traceback
-        while query.isActive and not stop.wait(POLL_SECONDS):
-            shown = _show(query, shown, progress)
-        _show(query, shown, progress)
-        if stop.is_set():
-            query.stop()
-            return
+        try:
+            while query.isActive and not stop.wait(POLL_SECONDS):
+                shown = _show(query, shown, progress)
+            _show(query, shown, progress)
+            if stop.is_set():
+                query.stop()
+                return
+        except (PySparkException, Py4JError, OSError):
+            if not stop.is_set():
+                raise
+            return  # the signal went to the whole process group, and has ended Java, too
     failed = query.exception()
     if failed is not None:
         raise StreamFailedError(reason(str(failed)))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,13 @@ def plugins(tmp_path: Path) -> Path:
 
 
 @pytest.mark.longer
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [(signal.SIGTERM, os.kill), (signal.SIGINT, os.kill), (signal.SIGTERM, os.killpg)],
+    ids=["SIGTERM", "SIGINT", "SIGTERM to Java and the workers, too"],
+)
 def test_a_signal_within_a_batch_ends_the_stream_without_a_java_traceback(
-    number: signal.Signals, plugins: Path, archived: object, tmp_path: Path
+    number: signal.Signals, send: Callable[[int, int], None], plugins: Path, archived: object, tmp_path: Path
 ) -> None:
     run = judged(list(random_snapshots(5, 10, WorldShape())), [find_predicate("deadlock")])
     assert callable(archived)
@@ -61,10 +66,12 @@ def test_a_signal_within_a_batch_ends_the_stream_without_a_java_traceback(
     out = tmp_path / "out"
     program = [sys.executable, "-m", "detector", "stream", str(tmp_path / FOLDER), "--out", str(out), "--master", "local[1]"]
     program += ["--predicate", "patient", "--once"]
-    running = subprocess.Popen(program, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        program, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         wait_for(tmp_path / "waiting", running)
-        running.send_signal(number)
+        send(running.pid, number)
         _, said = running.communicate(timeout=SECONDS_MAX)
     finally:
         running.kill()
