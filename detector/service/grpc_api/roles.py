@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import tomllib
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.ops.logs import Log
-from detector.ops.watched_files import WatchedFiles
+from detector.ops.watched_files import Signature, WatchedFiles
 from stilltrue.model import ProcessId
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
@@ -21,6 +22,8 @@ _OPEN = ("/grpc.health.v1.Health/",)
 _AGENT_SERVICE = "/stilltrue.v1.AgentService/"
 _COLLECTOR_SERVICE = "/stilltrue.v1.CollectorService/"
 _OPERATORS = frozenset({"/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.DetectorService/Cure"})
+_WATCH_SECONDS = 1.0
+"""How often the file is looked at although nobody asks, so that the log says soon after an edit whether it is valid."""
 
 
 class SecurityError(ValueError):
@@ -64,7 +67,15 @@ class Roles:
         self._log = log
         self._file = WatchedFiles([path])
         self._grants: tuple[Grant, ...] = ()
+        self._told: tuple[Signature | None, str] | None = None
+        """The signature and the error of the newest version that was refused and logged."""
         self._follow(first=True)
+
+    async def run(self) -> None:
+        """Reload the file whenever it has changed, for ever."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            self._follow()
 
     def of(self, names: frozenset[str], token: str, user: str = "") -> frozenset[Role]:
         """The roles of a client with these certificate names, this token and this proxy user (empty: none)."""
@@ -80,6 +91,7 @@ class Roles:
         return any(fnmatchcase(name, pattern) for pattern in patterns for name in (process.instance, process.service))
 
     def _follow(self, *, first: bool = False) -> None:
+        changed = None
         try:
             changed = self._file.changed()
             if changed is None:
@@ -93,10 +105,14 @@ class Roles:
         except SecurityError as error:
             failure = error
         else:
+            if not first:
+                self._log.info("roles reloaded", file=self._path)
             return
         if first:
             raise failure
-        self._log.warning("roles not reloaded; the previous ones stay in use", text=str(failure))
+        if self._told != (changed, str(failure)):
+            self._told = changed, str(failure)
+            self._log.warning("roles not reloaded; the previous ones stay in use", text=str(failure))
 
 
 def read_grants(path: Path) -> tuple[Grant, ...]:

@@ -52,6 +52,37 @@ def test_a_world_writable_secret_is_refused(tmp_path: Path, authority: Authority
         use[file]()
 
 
+async def test_an_edit_of_the_roles_is_logged_without_a_request_and_an_error_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "roles.toml"
+    valid = b'[[grant]]\nrole = "reader"\ncertificates = ["alice"]\n'
+    file.write_bytes(valid)
+    caplog.set_level("INFO", "stilltrue")
+    roles = Roles(file, Log("stilltrue"))
+    alice = frozenset({"alice"})
+    watching = asyncio.create_task(roles.run())
+
+    async def said(count: int) -> list[str]:
+        async with asyncio.timeout(SECONDS_MAX):
+            while len(caplog.messages) < count:
+                await asyncio.sleep(0.05)
+        for _ in range(3):
+            roles.of(alice, "")
+        return caplog.messages
+
+    refused = "roles not reloaded; the previous ones stay in use"
+    replace_file(file, b'[[grant]\nrole = "reader"\n')
+    assert await said(1) == [refused]
+    assert roles.of(alice, ""), "the previous ones stay in use"
+    file.unlink()
+    assert await said(2) == [refused, refused]
+    replace_file(file, valid.replace(b"reader", b"operator"))
+    assert await said(3) == [refused, refused, "roles reloaded"]
+    assert {role.value for role in roles.of(alice, "")} == {"operator"}
+    watching.cancel()
+
+
 async def test_a_mail_address_in_a_certificate_is_not_a_host_name(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
 ) -> None:
