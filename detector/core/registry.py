@@ -197,6 +197,8 @@ def _answer(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     problem = problem_with(verdict)
     if problem:
         raise PluginError(f"predicate {predicate.name!r} returned {problem}")
+    if (verdict.predicate, verdict.snapshot) != (predicate.name, snapshot.ref):  # it passes on another predicate's answer
+        return replace(verdict, predicate=predicate.name, snapshot=snapshot.ref)
     return verdict
 
 

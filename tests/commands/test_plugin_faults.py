@@ -45,6 +45,7 @@ def test_a_plug_ins_fault_leaves_the_other_lines_answered_with_exit_code_2() -> 
     result = CliRunner().invoke(evaluate, ["moody", "--jsonl", "--seconds-max", "0.05", "-"], input=lines)
     assert result.exit_code == 2
     verdicts = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {verdict["predicate"] for verdict in verdicts} == {"moody"}, "also where it passes on the answer of another one"
     assert [(verdict["id"], verdict["holds"], verdict["witness"]["kind"]) for verdict in verdicts] == [
         (0, False, "free"),
         (1, None, "failed"),

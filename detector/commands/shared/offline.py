@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from detector.commands.shared.time_limit import OverrunError, time_limit
@@ -75,7 +75,7 @@ class OfflineEvaluator:
             return undetermined(name, view.ref, "empty", f"no process has the labels {view.ref.scope}")
         try:
             with time_limit(self.question.seconds_max):
-                return ask(self.predicate, view)
+                return replace(ask(self.predicate, view), predicate=name)
         except OverrunError as error:
             return undetermined(name, view.ref, "overrun", f"{name} {error}")
         except PluginError as error:
