@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -95,6 +96,24 @@ def passes_on_what_it_catches(owned: Any, go: threading.Event) -> None:
             owned.close()
 
 
+def catches_by_a_variable(owned: Any, go: threading.Event) -> None:
+    errors = (ValueError, KeyError)
+    try:
+        while True:
+            int("-" if go.wait(FAR_SECONDS) else "0")
+    except errors:
+        owned.close()
+
+
+def catches_by_a_lower_case_name(owned: Any, go: threading.Event) -> None:
+    try:
+        while True:
+            if go.wait(FAR_SECONDS):
+                socket.inet_aton("-")
+    except socket.error:  # noqa: UP024 - the test's point
+        owned.close()
+
+
 def raises_what_it_catches(owned: Any, go: threading.Event) -> None:
     try:
         while True:
@@ -151,7 +170,7 @@ def has_a_function_raise_what_it_catches(owned: Any, go: threading.Event) -> Non
 
 GET_THERE: list[Holder] = [
     raises_then_closes, leaves_its_block_by_raising, has_a_function_raise, has_a_function_raise_later, has_a_method_raise,
-    passes_on_what_it_catches,
+    passes_on_what_it_catches, catches_by_a_variable, catches_by_a_lower_case_name,
 ]  # fmt: skip
 DO_NOT: list[Holder] = [
     raises_what_it_catches, raises_what_it_catches_among_all, raises_after_a_flag, has_a_function_raise_what_it_catches,

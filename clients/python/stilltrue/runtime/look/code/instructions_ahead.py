@@ -4,11 +4,11 @@ Rules:
 
 1. The instructions that follow may run, including further rounds of a loop and both branches of a condition. Names read for a
    call that is still to come count, even if read before its arguments: ``sys.exit(await main())``.
-2. An exception leads into the handlers that name its class, except those only for outside interruptions (``KeyboardInterrupt``,
-   cancellation). Code in ``finally`` or after a bare ``except`` counts only if it also follows without an exception: ``while
-   True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
-   A ``raise`` or ``assert`` of the program's own that is ahead, or in a function that is called there (``raising``), leads
-   into these, too, and out of the function unless it is caught.
+2. An exception leads into the handlers that name its class (``socket.timeout``, also by a variable: ``except errors``), except
+   those only for outside interruptions (``KeyboardInterrupt``, cancellation). Code in ``finally`` or after a bare ``except``
+   counts only if it also follows without an exception: ``while True: sleep()`` with ``finally: server.stop()`` stops nothing
+   until it is interrupted. A ``raise`` or ``assert`` of the program's own that is ahead, or in a function that is called there
+   (``raising``), leads into these, too, and out of the function unless it is caught.
 3. If a called function never returns, only the handlers of its callers are ahead; if it may raise, all of these, as in rule 2.
 4. A loop whose condition reads a flag (``while not stop.is_set()``) ends when the flag changes: the code beyond it is ahead
    only then (:mod:`~stilltrue.runtime.look.code.conditions`).
@@ -282,7 +282,7 @@ class _Walk:
         for handler in self._flow.handlers(index):
             for names, body in self._clauses(handler):
                 classes = {one for one in names or () if _is_class(one)}
-                if names is not None and (not names or not classes <= _BY_INTERRUPTION):
+                if names is not None and (not classes or not classes <= _BY_INTERRUPTION):
                     yield body
 
     def _is_raise(self, index: int) -> bool:
