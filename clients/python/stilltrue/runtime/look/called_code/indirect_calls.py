@@ -12,7 +12,7 @@ Rules:
    iterator over one, may run the rest of the generator's code. A channel of gRPC, or one of its methods, runs its
    interceptors, and what serializes its messages.
 4. ``print`` writes to ``sys.stdout``, ``warnings.warn`` calls ``warnings.showwarning``, and the functions of :mod:`logging` log
-   by the root logger: what stands in these places counts like an object of a library.
+   by the root logger, or by any that ``getLogger()`` returns: what stands in these places counts like an object of a library.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ def _in_places_of_library(words: frozenset[str]) -> Iterator[Any]:
     if "warn" in words:
         yield warnings.showwarning
     if not LOGGING.isdisjoint(words):
-        yield from logging.root.handlers
+        every = tuple(logging.root.manager.loggerDict.values()) if "getLogger" in words else ()
+        yield from (one for one in (logging.root, *every) if attribute_of(one, "handlers") or attribute_of(one, "filters"))
 
 
 def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
