@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -15,6 +15,7 @@ from stilltrue.runtime.look.called_code.methods import functions_of, methods_of
 from stilltrue.runtime.look.code.conditions import Condition
 from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
 
+_EXITS = frozenset({"exit", "quit"})
 _MAIN_LOOPS = {("uvicorn/server.py", "main_loop"): Condition((("self", "should_exit"),))}
 """Server main loops that end when a flag changes, which only a method they call shows."""
 
@@ -41,7 +42,8 @@ def stretches(frames: Iterable[FrameType]) -> Iterator[Stretch]:
             at_once, raises, after = False, False, ((flag, frame),)
             returns_then, raises_then = True, False
             continue
-        code, at, raising = frame.f_code, frame.f_lasti, _raising(frame)
+        code, at = frame.f_code, frame.f_lasti
+        raising = _raising(code, frame.f_globals, variables_of(frame))
         now = ahead_of(code, at, returns_to=at_once, raises_to=raises, beyond=False, raising=raising)
         yield Stretch(frame, now)
         returned = now if at_once else ahead_of(code, at, returns_to=returns_then, beyond=False, raising=raising)
@@ -57,13 +59,22 @@ def stretches(frames: Iterable[FrameType]) -> Iterator[Stretch]:
             after = ()
 
 
-def _raising(frame: FrameType) -> frozenset[str]:
-    """The names in a frame's code of the program's own functions that may raise an exception."""
-    code = frame.f_code
+def callback_raises(callback: Any) -> bool:
+    """Whether a callback is a function of the program's own that may raise an exception, or exit."""
+    code, names, owner = compat.code_behind(callback)
+    if code is None or not is_own_code(code):
+        return False
+    return not _EXITS.isdisjoint(code.co_names) or ahead_of(code, -1, raising=_raising(code, names, {"self": owner})).raises
+
+
+def _raising(code: CodeType, others: Mapping[str, Any], names: Mapping[str, Any]) -> frozenset[str]:
+    """The names in some code of the program's own functions that may raise an exception.
+
+    ``others``: its globals; ``names``: its variables.
+    """
     if not is_own_code(code):
         return frozenset()
-    names = variables_of(frame)
-    near = {name: one for space in (frame.f_globals, names) for name in code.co_names if (one := space.get(name)) is not None}
+    near = {name: one for space in (others, names) for name in code.co_names if (one := space.get(name)) is not None}
     near |= {name: one for name, one in names.items() if code.co_name != "<module>"}
     found = {name for name, one in near.items() if any(map(_raises, functions_of(one)))}
     methods = methods_of((type(names["self"]),)) if "self" in names else {}

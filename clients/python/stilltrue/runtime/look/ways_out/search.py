@@ -7,7 +7,6 @@ must itself wait for the suspect first does not count. What could not be read, o
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -351,7 +350,7 @@ class Search:
     def _check_signals_and_server(self, one: Found) -> None:
         """Check what ends a wait without holding anything: signals, a stopping server, the feeder of a request stream."""
         place = one.place
-        if self._places.is_on_main_thread(place) and (alarm := _pending_alarm()):
+        if self._places.is_on_main_thread(place) and (alarm := timers_and_callbacks.pending_alarm()):
             one.add_way_out(alarm)
         if self._places.is_of_stopping_server(place):
             one.add_way_out("its server is being stopped")
@@ -436,11 +435,3 @@ def _inspects_all_objects(actor: Actor) -> bool:
         return False
     led = actor.led_by().names  # the standard library reads the variables of frames for itself
     return not (_ALL_OBJECTS.isdisjoint(actor.names_reached(True).names) and _ALL_VARIABLES.isdisjoint(led))
-
-
-def _pending_alarm() -> str:
-    """A text if a signal is about to interrupt the main thread, else empty."""
-    seconds, interval = signal.getitimer(signal.ITIMER_REAL)
-    if not seconds or interval or not callable(signal.getsignal(signal.SIGALRM)):
-        return ""
-    return f"SIGALRM, which interrupts the main thread in {seconds:.1f} s"

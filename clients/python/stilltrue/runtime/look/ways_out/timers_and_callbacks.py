@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.introspection.threads_and_tasks import Place
+from stilltrue.runtime.look.progress.stack_ahead import callback_raises
 from stilltrue.runtime.look.ways_out.actor_code import (
     callback_may_end,
     callback_roots,
@@ -97,6 +99,20 @@ def signals(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
     """The handlers of signals to come."""
     for text, (handler, arguments), _ in signal_callbacks(loops):
         yield of_callbacks(text, [handler], arguments, owner=handler)
+
+
+def pending_alarm() -> str:
+    """A text if a signal is about to interrupt the main thread, else empty.
+
+    A timer that repeats (a heartbeat, a profiler), or counts processor time, does so if its handler may raise an exception.
+    """
+    for timer, seconds in compat.alarms().items():
+        number = compat.SIGNALS_OF_ALARMS[timer]
+        handler = signal.getsignal(number)
+        once = timer == signal.ITIMER_REAL and not signal.getitimer(timer)[1]
+        if callable(handler) and (once or callback_raises(handler)):
+            return f"{number.name}, which interrupts the main thread in {seconds:.1f} s"
+    return ""
 
 
 def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
