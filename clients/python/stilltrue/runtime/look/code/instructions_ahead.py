@@ -30,6 +30,7 @@ from stilltrue.runtime.look.code.conditions import Condition, condition_at
 from stilltrue.runtime.look.code.control_flow import RETURNS, ControlFlow
 from stilltrue.runtime.look.code.names import (
     ATTRIBUTES,
+    CALLING,
     STORES,
     VARIABLES,
     Receiver,
@@ -140,6 +141,12 @@ def names_at(code: CodeType, at: int) -> frozenset[str]:
     place = next(one.positions for one in every if one.offset == at)
     within = [one for one in every if _is_within(one.positions, place)]
     return frozenset(str(one.argval) for one in within if one.opname in ATTRIBUTES | VARIABLES)
+
+
+def arguments_at(code: CodeType, at: int) -> int:
+    """The number of arguments of the call that an instruction makes; 0 if it is not known."""
+    found = [one for one in instructions(code) if one.offset <= at]
+    return int(found[-1].argval) if found and found[-1].opname in CALLING and type(found[-1].argval) is int else 0
 
 
 def _is_within(inner: Any, outer: Any) -> bool:

@@ -36,7 +36,7 @@ from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import inherited
 from stilltrue.runtime.look.code.conditions import Condition
-from stilltrue.runtime.look.code.instructions_ahead import names_at
+from stilltrue.runtime.look.code.instructions_ahead import arguments_at, names_at
 from stilltrue.runtime.look.progress.code_to_run import CodeToRun
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
@@ -57,6 +57,8 @@ from stilltrue.runtime.transport.blocked_servers import caller_at
 _STOPPING = frozenset({"stop"})
 _CANCELLING = frozenset({"cancel", "throw", "cancel_scope", "all_tasks"})
 _PAUSE = "pause"
+_SELECTED = 3
+"""Number of arguments of ``select.select()`` without a timeout."""
 _FROM_OUTSIDE = frozenset({_PAUSE, "sigwait", "sigwaitinfo", "input", "stdin"})
 
 
@@ -372,7 +374,8 @@ def _until_application(frames: Iterable[FrameType]) -> Iterator[FrameType]:
 def _waits_for_outside(frame: FrameType) -> bool:
     """Whether the application waits for a signal, of which none is to come, or for standard input."""
     names = names_at(frame.f_code, frame.f_lasti)
-    return not _FROM_OUTSIDE.isdisjoint(names) and not (_PAUSE in names and any(signal_callbacks(())))
+    timed = "select" in names and arguments_at(frame.f_code, frame.f_lasti) > _SELECTED  # ``select([stdin], [], [], 1)``
+    return not (_FROM_OUTSIDE.isdisjoint(names) or timed or (_PAUSE in names and any(signal_callbacks(()))))
 
 
 def _acts_in_its_loop(server: Any) -> bool:
