@@ -981,6 +981,27 @@ MUTANTS = (
         "tests/client/look/ways_out/test_closers_by_raising.py::test_whether_code_that_raises_may_close_the_channel",
     ),
     Mutant(
+        "classes named by a variable are not caught",
+        "stilltrue.runtime.look.code.instructions_ahead",
+        "if names is not None and (not classes or not classes <= _BY_INTERRUPTION):",
+        "if names is not None and (not names or not classes <= _BY_INTERRUPTION):",
+        "tests/client/look/ways_out/test_closers_by_raising.py::test_whether_code_that_raises_may_close_the_channel",
+    ),
+    Mutant(
+        "a timer that repeats interrupts nothing",
+        "stilltrue.runtime.look.ways_out.timers_and_callbacks",
+        "if callable(handler) and (once or callback_raises(handler)):",
+        "if callable(handler) and once:",
+        "tests/client/look/ways_out/test_alarms.py::test_a_timer_that_repeats_interrupts_the_main_thread_if_its_handler_may_raise",
+    ),
+    Mutant(
+        "loggers are not found by name",
+        "stilltrue.runtime.look.called_code.indirect_calls",
+        'if "getLogger" in words else ()',
+        "if False else ()",
+        "tests/client/look/ways_out/test_loggers_by_name.py::test_what_handles_the_records_of_a_logger_may_end_the_wait_of_another_party",
+    ),
+    Mutant(
         "greenlets are no doubt",
         "stilltrue.runtime.look.ways_out.search",
         "signalling_child() or self._greenlets()",

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +122,41 @@ def runs_a_shell(_: Any, go: threading.Event) -> None:
         os.system(f"sleep 1; kill -CONT {os.getpid()}")
 
 
+def kills_the_number_in_a_file(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        os.kill(int(Path("shop.pid").read_text()), signal.SIGCONT)
+
+
+def runs_pkill(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        os.system("pkill -CONT -f nobody-has-this-name")
+
+
+def restarts_the_machine(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        subprocess.run(["sudo", "reboot"], check=False)
+
+
+def has_systemd_restart_it(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        subprocess.run(["systemctl", "restart", "shop"], check=False)
+
+
+def asks_systemd(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        subprocess.run(["systemctl", "is-active", "shop"], check=False)
+
+
+def says_reboot(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        print("reboot", "pkill")
+
+
+def reads_a_number(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        print(int(Path("shop.pid").read_text()))
+
+
 def bites_behind_closures(_: Any, go: threading.Event) -> None:
     def bite() -> None:
         os._exit(1)
@@ -219,6 +255,10 @@ ENDING = [
         kills_all_about_it,
         runs_a_command,
         runs_a_shell,
+        kills_the_number_in_a_file,
+        runs_pkill,
+        restarts_the_machine,
+        has_systemd_restart_it,
     ),
 ]
 
@@ -239,7 +279,7 @@ def test_code_that_may_end_the_process_is_a_way_out(alone: Callable[..., Agent],
             aborts_a_call,
             exits_when_interrupted,
         ),
-        *(exits_without_its_parent, counts_behind_closures),
+        *(exits_without_its_parent, counts_behind_closures, asks_systemd, says_reboot, reads_a_number),
     ],
     ids=lambda one: one.__name__,
 )

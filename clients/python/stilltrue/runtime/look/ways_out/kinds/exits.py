@@ -4,7 +4,8 @@ Rules:
 
 1. Application code ends the process by ``os._exit``, ``os.abort``, ``os.execv`` and the like, or by a signal to its own
    process, process group or main thread: with ``os.kill`` and the like, psutil, or a command (``kill``), if it asks for its own
-   process id or has it. Code that asks for the parent process (``getppid``) ends when the parent is gone, and does not count.
+   process id or has it, or reads a file that may tell it. Some commands end a program whatever its id: ``pkill``, ``reboot``,
+   ``systemctl restart``. Code that asks for the parent process (``getppid``) ends when the parent is gone, and does not count.
 2. ``SystemExit`` and ``KeyboardInterrupt`` escape from tasks and callbacks: the loop stops, and ``asyncio.run`` cancels all
    other tasks. In a thread other than the main one they end only that thread, and the main thread ends its program when it is
    done; neither counts.
@@ -43,6 +44,12 @@ OWN_PROCESS = frozenset({"getpid", "getpgrp", "getpgid"})
 """Functions that return the id of the own process or its group."""
 _BY_PSUTIL = frozenset({"kill", "terminate", "send_signal"})
 _COMMAND = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
+_ENDING_COMMAND = re.compile(r"(^|[;&|/]\s*|sudo\s+)(pkill|killall|reboot|poweroff)($|\s)")
+_SUPERVISING_COMMAND = re.compile(r"(^|[;&|/]\s*|sudo\s+)(systemctl|supervisorctl|service|docker|kubectl)($|\s)")
+_SUPERVISED = re.compile(r"\b(restart|try-restart|reload-or-restart|stop|kill|delete|reboot|poweroff)\b")
+_RUNNING = frozenset({"subprocess", "system", "popen", "Popen", "create_subprocess_exec", "create_subprocess_shell"})
+"""Names in code that runs a command."""
+_READING = frozenset({"open", "read_text", "read_bytes"})
 _OWN_GROUP = (0, -1)
 _ALL_TASKS = "all_tasks"
 _CANCELLING = frozenset({"cancel", "throw"})
@@ -58,6 +65,8 @@ def ends_process(code: CodeType, names: frozenset[str], functions: Functions, he
     every = [(code, names), *((one, frozenset(one.co_names)) for one, _ in named)]
     if any("getppid" in one for _, one in every):
         return False
+    if any(_runs_ending_command(of) and not _RUNNING.isdisjoint(one) for of, one in every):
+        return True
     if any(not _EXITING.isdisjoint(one) or _kills_by_psutil(one) for _, one in every):
         return True
     sends = any(not SENDING.isdisjoint(one) or _has_command(of) for of, one in every)
@@ -68,7 +77,8 @@ def _knows_own_pid(codes: Iterable[CodeType], held: tuple[Any, ...]) -> bool:
     """Whether one of these functions asks for the own process id, or has it among its objects or their attributes."""
     names = frozenset[str]().union(*(code.co_names for code in codes))
     attributes = (attribute_of(one, name) for one in held for name in names)
-    return not OWN_PROCESS.isdisjoint(names) or _has_own_pid((*held, *attributes))
+    reads = not _READING.isdisjoint(names) and "int" in names  # from its own file of process ids
+    return reads or not OWN_PROCESS.isdisjoint(names) or _has_own_pid((*held, *attributes))
 
 
 def _names_own_pid(code: CodeType, known: dict[str, Any]) -> bool:
@@ -88,6 +98,14 @@ def _kills_by_psutil(names: frozenset[str]) -> bool:
 def _has_command(code: CodeType) -> bool:
     """Whether one of the code's texts is a command that sends a signal."""
     return any(_COMMAND.search(text) for text in texts_in(code.co_consts))
+
+
+@cached_by_code
+def _runs_ending_command(code: CodeType) -> bool:
+    """Whether one of the code's texts is a command that may end this program, whatever its process id."""
+    texts = list(texts_in(code.co_consts))
+    supervises = any(map(_SUPERVISING_COMMAND.search, texts)) and any(map(_SUPERVISED.search, texts))
+    return supervises or any(map(_ENDING_COMMAND.search, texts))
 
 
 @cached_by_code
