@@ -268,7 +268,41 @@ async def aio_of_aiohttp(port: int, stack: Any) -> Any:
     return lambda: session.get(f"http://127.0.0.1:{port}/")
 
 
-@pytest.mark.parametrize("make", [aio_of_redis, aio_of_httpx, aio_of_aiohttp])
+class MysqlConnection:
+    """A connection to nowhere."""
+
+    closed = eof_received = False
+
+    @property
+    def _reader(self) -> MysqlConnection:
+        return self
+
+    def at_eof(self) -> bool:
+        return False
+
+    def exception(self) -> None:
+        pass
+
+    def get_transaction_status(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+async def aio_of_aiomysql(port: int, stack: Any) -> Any:
+    library = pytest.importorskip("aiomysql")
+
+    async def connect(**_: Any) -> MysqlConnection:
+        return MysqlConnection()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(library.pool, "connect", connect)
+        pool = await library.create_pool(minsize=SIZE, maxsize=SIZE)
+    return pool.acquire
+
+
+@pytest.mark.parametrize("make", [aio_of_redis, aio_of_httpx, aio_of_aiohttp, aio_of_aiomysql])
 async def test_tasks_wait_for_each_other(make: Any, agent: Agent, port: int) -> None:
     closers: list[Any] = []
 

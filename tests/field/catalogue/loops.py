@@ -40,6 +40,21 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="asgiref_in_handler",
+        source="widely known",
+        library="asgiref, grpcio (aio)",
+        what="A handler runs code by `sync_to_async`, which has one thread for all; that code calls the same server.",
+        near={
+            "deadline": "the inner call has a deadline",
+            "limit": "the handler waits in `asyncio.wait_for`",
+            "slow": "the code is slow, and does not call yet",
+            "threads": "each call has a thread of the executor, and the inner call is slow",
+            "dropped": "another thread shuts asgiref's executor down later, with `cancel_futures`",
+            "drained": "another thread takes an item out of that executor's queue later, and cancels it",
+            "may_cancel": "a request may cancel the handlers",
+        },
+    ),
+    Entry(
         program="asyncio_439",
         source="python/asyncio 439",
         library="asyncio",

@@ -36,6 +36,21 @@ ENTRIES = (
         servers=("postgres",),
     ),
     Entry(
+        program="asyncpg_in_handler",
+        source="widely known",
+        library="asyncpg, grpcio (aio), PostgreSQL",
+        what="A handler has a pool's only connection, on which it has run a query with arguments, and needs another one.",
+        near={
+            "limit": "the second `acquire` has a timeout",
+            "one_more": "there is one more connection",
+            "slow": "the handler is slow, and does not need the second connection yet",
+            "timer": "a timer returns the connection later",
+            "may_cancel": "a request may cancel the handler",
+            "may_return": "a request may return the connection",
+        },
+        servers=("postgres",),
+    ),
+    Entry(
         program="aiopg_113",
         source="aio-libs/aiopg 113",
         library="aiopg, PostgreSQL",

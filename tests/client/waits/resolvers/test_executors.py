@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
+from asgiref.sync import SyncToAsync
 
 from stilltrue.runtime.introspection.cut.observation import Observer
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
@@ -75,6 +78,41 @@ def test_a_party_that_may_cancel_a_queued_future_is_a_way_out(front: Front) -> N
     timer.cancel()
     front.let_go()
     executor.shutdown()
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_party_that_drops_the_items_of_an_executor_of_a_librarys_class_is_a_way_out(
+    front: Front, drops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    monkeypatch.setattr(SyncToAsync, "single_thread_executor", executor)
+    executor.submit(front.get, b"")
+    front.wait_for_callers()
+    front.start("caller", partial(_wait_for, executor.submit(int)))
+    del executor
+    go = threading.Event()
+    other = threading.Thread(target=_drop if drops else _rest, args=(go,), name="other")
+    other.start()
+    front.seen("thread:caller")
+    look = of(look_at(front.agent, front.report_when_still("caller")), "front/thread:caller")
+    go.set()
+    other.join()
+    front.let_go()
+    assert any("other" in way.text for way in look.ways_out) is drops, look.ways_out
+
+
+def _wait_for(future: Future[int]) -> None:
+    with suppress(CancelledError):
+        future.exception()
+
+
+def _drop(go: threading.Event) -> None:
+    go.wait(60)
+    SyncToAsync.single_thread_executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _rest(go: threading.Event) -> None:
+    go.wait(60)
 
 
 def test_during_a_cut_a_look_reads_the_waits_of_the_previous_cut(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:

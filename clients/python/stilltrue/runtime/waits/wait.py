@@ -79,11 +79,12 @@ class SeenWait:
     wait ends by itself (epoch). ``what``: the awaited thing as text, where ``{}`` stands for the enders' names.
     ``handles``, ``ended_through``, ``ending_names``, ``ending_names_anywhere``: see rule 4. ``has_own_share``: whether
     a method of a server undoes only what it has done itself, by its code and all that it may run. ``shares``: first a resource,
-    then its shares; any holder that releases one ends the wait, whatever its code mentions. ``owners``: closing one of these
-    ends the wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders
-    are the parties that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again.
-    ``still``: what the second look asks besides whether this is the same wait. ``also``: another wait of the same party,
-    which must end, too. ``parks``: another process ends it, by a message or by its end: to be in it is to be idle.
+    then its shares; any holder that releases one ends the wait, whatever its code mentions. ``lines``: the library's objects in
+    which its waiters' futures stand; only the library completes these. ``owners``: closing one of these ends the wait.
+    ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders are the parties
+    that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again. ``still``: what the
+    second look asks besides whether this is the same wait. ``also``: another wait of the same party, which must end, too.
+    ``parks``: another process ends it, by a message or by its end: to be in it is to be idle.
     """
 
     on: Any
@@ -93,6 +94,7 @@ class SeenWait:
     what: str = ""
     handles: tuple[Any, ...] = ()
     shares: tuple[Any, ...] = ()
+    lines: tuple[Any, ...] = ()
     owners: tuple[Any, ...] = ()
     helpers: tuple[Ender, ...] = ()
     ended_through: tuple[Any, ...] = ()

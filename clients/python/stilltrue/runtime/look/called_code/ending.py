@@ -9,7 +9,8 @@ Rules:
    things. The globals it names do not count: nearly every program has a list of functions that outside requests may call.
 3. Code called by name also ends the globals it names, but only if it or code it calls cancels or completes something (``def
    sweep(): for call in calls.values(): call.cancel()``): nearly every function closes something. The globals of anyio and of
-   HTTP libraries do not count: anyio's lead to every task in a cancel scope, but it cancels through its own scopes alone.
+   HTTP libraries do not count: anyio's lead to every task in a cancel scope, but it cancels through its own scopes alone; the
+   classes of asgiref lead to everybody's items, but it cancels only its own.
 4. Code that is called without being named (:mod:`~stilltrue.runtime.look.called_code.indirect_calls`) counts as deep in the
    call graph. A computed name counts if a text nearby may be the name of a method that cancels or completes something.
 """
@@ -24,7 +25,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
-from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_own_code
+from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_of_http_library, is_own_code
 from stilltrue.runtime.look.called_code import call_graph
 from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.called_code.call_graph import (
@@ -244,7 +245,14 @@ def _ended_by_call(called: Any, leads: Leads, by: frozenset[str], named: Callabl
     if not by:
         return (*job, *carried) if mentions_ending(code, names, owner, carried) else job
     reachable = _names_of_called(called, code, names, (owner, *carried))
-    return () if by.isdisjoint(reachable.names) else (*carried, *(reachable.global_values if with_globals else ()))
+    if by.isdisjoint(reachable.names):
+        return ()
+    return (*carried, *(one for one in reachable.global_values if with_globals and not _is_class_of_http_library(one)))
+
+
+def _is_class_of_http_library(thing: Any) -> bool:
+    """Rule 3."""
+    return issubclass(type(thing), type) and is_of_http_library(thing)
 
 
 def _names_of_called(called: Any, code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> ReachableNames:

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -304,10 +305,12 @@ def _functions_behind(thing: FunctionType) -> Iterator[FunctionType]:
 
 
 def class_attributes(things: Iterable[Any]) -> Iterator[Any]:
-    """The attributes of the application classes among ``things``, without functions and texts."""
+    """The attributes of the application classes among ``things``, without functions and texts; of other classes, executors."""
     for kind in things:
         if _is_class(kind) and is_program_class(kind):
             yield from (one for one in kind.__dict__.values() if not next(_functions_in(one), None) and type(one) is not str)
+        elif _is_class(kind):
+            yield from (one for one in kind.__dict__.values() if issubclass(type(one), Executor))
 
 
 def partialmethod_arguments(kinds: Iterable[type]) -> Iterator[Any]:

@@ -8,9 +8,10 @@ Rules:
    (:mod:`~stilltrue.runtime.look.called_code.ending`), or that can get something that ends them when it is called, left or
    dropped: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
 3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, the agent's
-   and gRPC's own objects (except to what these wrap and end), an HTTP server that ends no request, or Django's connections,
-   which other threads may find but not use. A thread of an application class has attributes like any object; a context held
-   outright counts for its variables; a future that is no task, for what its end calls.
+   and gRPC's own objects (except to what these wrap and end), an HTTP server that ends no request, Django's connections,
+   which other threads may find but not use, or the line of those who wait for a library's pool. A thread of an application
+   class has attributes like any object; a context held outright counts for its variables; a future that is no task, for what
+   its end calls.
 4. In a container with many items, and where the walk stops, the objects directly behind are read in bulk.
 5. A party that can undo what another holds can use anything with attributes: threads, classes, functions. Variables of a
    context or thread cannot be interpreted, so they may be anything.
@@ -101,13 +102,20 @@ class Reach:
     """A search for ``targets``, by identity, from one actor after another."""
 
     def __init__(
-        self, targets: Iterable[Any], budget: Budget, ended_by: EndedBy = lambda *_: (), *, named_targets_count: bool = True
+        self,
+        targets: Iterable[Any],
+        budget: Budget,
+        ended_by: EndedBy = lambda *_: (),
+        *,
+        named_targets_count: bool = True,
+        lines: Iterable[Any] = (),
     ) -> None:
         """``targets`` are kept alive during the search; ``ended_by`` returns what a callable ends (rule 2).
 
-        ``named_targets_count``: a named target is held whatever its holder's code mentions (rule 1).
+        ``named_targets_count``: a named target is held whatever its holder's code mentions (rule 1). ``lines``: see rule 3.
         """
         self._named_targets_count = named_targets_count
+        self._lines = {id(one): one for one in lines}
         self._targets = {id(target): target for target in targets}
         self._budget = budget
         self._ended_by = ended_by
@@ -190,6 +198,8 @@ class Reach:
     def is_skipped(self, thing: Any) -> bool:
         """Whether the walk skips an object (rule 3). A search for undoing opens anything with attributes (rule 5)."""
         kind = type(thing)
+        if id(thing) in self._lines:
+            return True
         known = self._opaque_cache.get(id(kind))
         if known is None:
             known = self._opaque_cache[id(kind)] = (kind, self._is_class_skipped(kind))

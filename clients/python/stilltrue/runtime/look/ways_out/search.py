@@ -111,7 +111,8 @@ class Search:
             for context in one.contexts:
                 by_context.setdefault(id(context), []).append(one)
         targets = [handle for one in found.values() for handle in (*one.handles, *one.awaiters, *one.contexts)]
-        reach = Reach(targets, self._budget, ended_by)
+        lines = [line for wait in self._share_waits.values() if wait is not None for line in wait.lines]
+        reach = Reach(targets, self._budget, ended_by, lines=lines)
         clear_caches()
         try:
             self._requests = list(requests_to_come(self._places, found))

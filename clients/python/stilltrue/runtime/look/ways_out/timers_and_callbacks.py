@@ -35,6 +35,8 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
     """The timers and scheduled callbacks of a loop."""
     for handle in handles:
         callback, arguments = compat.callback_of(handle)
+        if _expires_statements(callback):
+            continue
         name = compat.name_of(callback)
         when = handle.when() if isinstance(handle, asyncio.TimerHandle) else None
         text = f"{name}, scheduled on its event loop"
@@ -61,6 +63,13 @@ def _is_aiohttps(callback: Any) -> bool:
     """Whether this is the timer of aiohttp's ``ClientTimeout``, which cancels what it covers."""
     code, names, _ = compat.code_behind(callback)
     return code is not None and qualname_of(code) == "TimeoutHandle.__call__" and names.get("__name__") == "aiohttp.helpers"
+
+
+def _expires_statements(callback: Any) -> bool:
+    """Whether this is the timer of asyncpg's cache, which only lets a connection forget a prepared statement."""
+    code, names, _ = compat.code_behind(callback)
+    known = code is not None and qualname_of(code) == "_StatementCache._on_entry_expired"
+    return known and names.get("__name__") == "asyncpg.connection"
 
 
 def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:

@@ -27,6 +27,7 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
         taken=len(holders),
         share_of=lambda thing: _share_of(thing, pool),
         closers=(pool,),
+        lines=(read(pool, "_queue"),),
         kinds=(("asyncpg.pool", "PoolConnectionProxy"),),
         lost=lambda: _lost(pool),
     )

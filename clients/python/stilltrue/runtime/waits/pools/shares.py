@@ -35,10 +35,10 @@ class PoolState:
     """A pool with a party that waits for one of its shares.
 
     ``taken``: the number of taken shares; ``share_of`` returns the share that an object stands for, or None. ``until``: when
-    the wait ends by itself (epoch). ``closers``: closing one of these ends the wait; ``helpers``: the pool's own threads and
-    tasks. ``around``: classes (module and name) of objects that lead to no share or to all of them; ``kinds``: the only classes
-    whose objects can stand for a share (empty: any class). ``lost`` counts the taken shares that can no longer be released
-    (:mod:`~stilltrue.runtime.waits.pools.lost_shares`).
+    the wait ends by itself (epoch). ``closers``: closing one of these ends the wait; ``lines``: as in :class:`SeenWait`;
+    ``helpers``: the pool's own threads and tasks. ``around``: classes (module and name) of objects that lead to no share or to
+    all of them; ``kinds``: the only classes whose objects can stand for a share (empty: any class). ``lost`` counts the taken
+    shares that can no longer be released (:mod:`~stilltrue.runtime.waits.pools.lost_shares`).
     """
 
     pool: Any
@@ -47,6 +47,7 @@ class PoolState:
     share_of: Callable[[Any], Any]
     until: float | None = None
     closers: tuple[Any, ...] = ()
+    lines: tuple[Any, ...] = ()
     helpers: tuple[Ender, ...] = ()
     around: tuple[tuple[str, str], ...] = ()
     kinds: tuple[tuple[str, str], ...] = ()
@@ -66,6 +67,7 @@ def wait_for_share(state: PoolState, view: ProcessView) -> SeenWait:
         until=state.until,
         what=f"a connection of {state.name}, all {state.taken} of which are held by {{}}",
         owners=state.closers,
+        lines=state.lines if known else (),
         helpers=state.helpers,
         shares=(state.pool, *shares) if known else (),
     )
