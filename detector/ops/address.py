@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 PORT_MAX = 65535
@@ -53,6 +53,9 @@ def parse_address(text: str, *, default_port: int | None = None, port_min: int =
     host, colon, number = text.rpartition(":")
     if not colon or (text.startswith("[") and text.endswith("]")):
         host, number = text, ""
+    if ":" in host and not host.startswith("["):
+        hint = f"; an IPv6 address stands in brackets: write [{host}]:{number}" if _is_ipv6(host) else ""
+        raise AddressError(f"{text!r} is not a valid HOST:PORT{hint}")
     host = host.removeprefix("[").removesuffix("]")
     if not number and default_port is not None and host:
         return Address(host=host, port=default_port)
@@ -62,6 +65,14 @@ def parse_address(text: str, *, default_port: int | None = None, port_min: int =
     if not port_min <= port <= PORT_MAX:
         raise AddressError(f"{text!r}: the port must be between {port_min} and {PORT_MAX}")
     return Address(host=host, port=port)
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -88,6 +88,7 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "is a URL, not HOST:PORT: write 127.0.0.1:7600 ("),
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7601/"), "write 127.0.0.1:7600 (7601 is the port of the web UI"),
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "write 127.0.0.1:7600 (see"),
+        (("ask", "deadlock", "--detector", "::1:7600"), "an IPv6 address stands in brackets: write [::1]:7600 (see"),
         (("ask", "deadlock", "--detector", "127.0.0.1"), "is not a valid HOST:PORT; for example 127.0.0.1:7600 (see"),
         (("serve", "--bogus"), "No such option '--bogus'. (see"),
         (("ask", "deadlock", "--detector", "127.0.0.1:70000"), "the port must be between 1 and 65535"),

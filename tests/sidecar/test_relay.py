@@ -381,7 +381,7 @@ def test_an_upstream_without_a_name_takes_the_rest() -> None:
     assert Upstreams(named={name: address}).only == REST
 
 
-@pytest.mark.parametrize("text", ["", ":5", "host", "host:", "host:x", "host:70000", "[::1]"])
+@pytest.mark.parametrize("text", ["", ":5", "host", "host:", "host:x", "host:70000", "[::1]", "::1", "a:1:2"])
 def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(AddressError, match=r"not a valid HOST:PORT|must be between"):
         parse_address(text)

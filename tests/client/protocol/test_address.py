@@ -15,6 +15,10 @@ from stilltrue.settings import SettingRefusedError, read_settings
     [
         ("detector:7600", True),
         ("[::1]:7600", True),
+        ("ipv6:[::1]:7600", True),
+        ("127.0.0.1:7600", True),
+        ("::1:7600", False),
+        ("a:1,fd00::7:7600", False),
         ("a:1,b:2", True),
         ("dns:///a.b:7600", True),
         ("unix:/run/stilltrue.sock", True),
@@ -42,6 +46,7 @@ def test_an_address_has_a_host_and_a_port(text: str, right: bool) -> None:
         ("detector:7600,http://other:7600", "is not a valid HOST:PORT"),
         ("http://detector:7600", "is a URL, not HOST:PORT: write detector:7600"),
         ("https://detector:7600/incidents", "is a URL, not HOST:PORT: write detector:7600"),
+        ("::1:7600", "is not a valid HOST:PORT; an IPv6 address stands in brackets: write "),
         ("http://detector", "is a URL, not HOST:PORT: write HOST:PORT"),
     ],
 )
