@@ -1002,6 +1002,13 @@ MUTANTS = (
         "tests/client/look/ways_out/test_loggers_by_name.py::test_what_handles_the_records_of_a_logger_may_end_the_wait_of_another_party",
     ),
     Mutant(
+        "weak proxies stand for nothing",
+        "stilltrue.runtime.look.ways_out.search",
+        "targets = list(compat.with_proxies(ending))",
+        "targets = list(ending)",
+        "tests/client/look/ways_out/test_proxies.py::test_who_has_a_proxy_of_a_call_may_cancel_it",
+    ),
+    Mutant(
         "greenlets are no doubt",
         "stilltrue.runtime.look.ways_out.search",
         "signalling_child() or self._greenlets()",

@@ -126,7 +126,13 @@ from stilltrue.runtime.compat.loops.foreign_loops import (
 )
 from stilltrue.runtime.compat.loops.uvloop_frames import is_uvloop_main_task
 from stilltrue.runtime.compat.loops.uvloops import time_of
-from stilltrue.runtime.compat.registries import executor_queues, finalizers, modules_of_application, weakref_callbacks
+from stilltrue.runtime.compat.registries import (
+    executor_queues,
+    finalizers,
+    modules_of_application,
+    weakref_callbacks,
+    with_proxies,
+)
 from stilltrue.runtime.compat.tasks import (
     ASYNCIO_WAITS,
     BARRIER_WAITS,
@@ -344,5 +350,6 @@ __all__ = [
     "waits_for_result",
     "watched_by",
     "weakref_callbacks",
+    "with_proxies",
     "wrapped_objects",
 ]

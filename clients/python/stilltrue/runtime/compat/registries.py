@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import thread
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
@@ -52,6 +52,14 @@ def weakref_callbacks(thing: Any) -> Iterator[Any]:
         for callback in (weakref.ref.__dict__["__callback__"].__get__(weak),) if is_ref else gc.get_referents(weak):
             if type(callback) in (FunctionType, MethodType, functools.partial):
                 yield callback
+
+
+def with_proxies(things: Iterable[Any]) -> Iterator[Any]:
+    """Some objects, each with its weak proxies, which do not show what they stand for: each use of one is a use of that."""
+    for thing in things:
+        yield thing
+        if type(thing).__weakrefoffset__:
+            yield from (one for one in weakref.getweakrefs(thing) if type(one) in weakref.ProxyTypes)
 
 
 def executor_queues() -> tuple[Any, ...]:

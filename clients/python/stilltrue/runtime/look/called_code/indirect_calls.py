@@ -78,8 +78,8 @@ _SERVING = frozenset(
     {"aiohttp", "asgiref", "bottle", "cheroot", "cherrypy", "django", "falcon", "fastapi", "flask", "grpclib", "gunicorn"}
 ) | frozenset({"hypercorn", "quart", "sanic", "starlette", "tornado", "uvicorn", "waitress", "werkzeug"})
 """Web frameworks: what they were given runs for requests (rule 3)."""
-_CALLING_ALL_THE_SAME = ("django.dispatch",)
-"""Modules of these that are called without a request."""
+_CALLING_ALL_THE_SAME = ("django.dispatch", "werkzeug.local")
+"""Modules of these that are called without a request. A ``LocalProxy`` calls a function for what it stands for."""
 _PRINTING = frozenset({"print", "stdout", "stderr"})
 LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
 """Functions and methods that log."""

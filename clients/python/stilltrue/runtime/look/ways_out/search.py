@@ -104,13 +104,14 @@ class Search:
         by_awaiter: dict[int, list[Found]] = {}
         by_context: dict[int, list[Found]] = {}
         for one in found.values():
-            for handle in one.handles:
+            for handle in compat.with_proxies(one.handles):
                 by_handle.setdefault(id(handle), []).append(one)
-            for task in one.awaiters:
+            for task in compat.with_proxies(one.awaiters):
                 by_awaiter.setdefault(id(task), []).append(one)
-            for context in one.contexts:
+            for context in compat.with_proxies(one.contexts):
                 by_context.setdefault(id(context), []).append(one)
-        targets = [handle for one in found.values() for handle in (*one.handles, *one.awaiters, *one.contexts)]
+        ending = (thing for one in found.values() for thing in (*one.handles, *one.awaiters, *one.contexts))
+        targets = list(compat.with_proxies(ending))
         lines = [line for wait in self._share_waits.values() if wait is not None for line in wait.lines]
         reach = Reach(targets, self._budget, ended_by, lines=lines)
         clear_caches()
@@ -264,7 +265,7 @@ class Search:
         owned: dict[int, list[Found]] = {}
         targets = []
         for one in found:
-            for owner in self._owners_of(one):
+            for owner in compat.with_proxies(self._owners_of(one)):
                 owned.setdefault(id(owner), []).append(one)
                 targets.append(owner)
         reach = Reach(targets, self._budget)
