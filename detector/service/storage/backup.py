@@ -30,18 +30,30 @@ class BackupError(Exception):
 def back_up(data: Path, target: Path) -> int:
     """Copy the state in ``data`` to ``target``, which must be empty or not exist; returns the number of files.
 
-    Raises :class:`BackupError`.
+    Raises :class:`BackupError`, ``DamagedError`` and ``OSError``; then ``target`` is empty again.
     """
     if not state_file(data).exists():
         raise BackupError(f"{data}: contains no detector state")
     if target.exists() and any(target.iterdir()):
         raise BackupError(f"{target}: is not empty")
     target.mkdir(parents=True, exist_ok=True)
-    version = _copy_database(state_file(data), state_file(target))
-    files = 1 + _copy_rest(data, target)
-    manifest = {"schema": version, "made": datetime.now(UTC).isoformat(timespec="seconds"), "files": files}
-    write_atomically(target / MANIFEST, json.dumps(manifest).encode())
+    try:
+        version = _copy_database(state_file(data), state_file(target))
+        files = 1 + _copy_rest(data, target)
+        manifest = {"schema": version, "made": datetime.now(UTC).isoformat(timespec="seconds"), "files": files}
+        write_atomically(target / MANIFEST, json.dumps(manifest).encode())
+    except BaseException:
+        _empty(target)  # so that the same command can be repeated
+        raise
     return files
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def restore(source: Path, data: Path) -> int:
@@ -81,7 +93,7 @@ def _copy_database(source: Path, target: Path) -> int:
             (health,) = here.execute("PRAGMA quick_check(1)").fetchone()
             (version,) = here.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error as error:
-        raise BackupError(f"{source}: {error}") from None
+        raise BackupError(f"cannot copy {source} to {target}: {error}") from None
     if health != "ok":
         raise DamagedError(f"{source}: {health}")
     return int(version)

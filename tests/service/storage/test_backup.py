@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import zlib
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,19 @@ def test_an_incomplete_backup_is_refused(tmp_path: Path) -> None:
     manifest.unlink()
     with pytest.raises(BackupError, match="not a complete backup"):
         restore(tmp_path / "copy", tmp_path / "again")
+
+
+def test_a_backup_that_fails_names_both_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    Database(tmp_path / "data", Retention(**BOUNDS)).close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # as on a full disk
+    try:
+        with pytest.raises(BackupError, match=r"cannot copy .*data.* to .*copy"):
+            back_up(tmp_path / "data", tmp_path / "copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((tmp_path / "copy").iterdir()) == []
+    assert back_up(tmp_path / "data", tmp_path / "copy") == 1
 
 
 def add(store: Database, number: int, ended: float) -> None:
