@@ -1009,6 +1009,13 @@ MUTANTS = (
         "tests/client/look/ways_out/test_proxies.py::test_who_has_a_proxy_of_a_call_may_cancel_it",
     ),
     Mutant(
+        "a thread without a loop cancels no tasks",
+        "stilltrue.runtime.look.ways_out.kinds.closers",
+        "else tuple(places.loops())",
+        "else ()",
+        "tests/client/look/ways_out/test_closers_on_loops.py::test_a_thread_without_a_loop_may_cancel_all_tasks_of_one",
+    ),
+    Mutant(
         "greenlets are no doubt",
         "stilltrue.runtime.look.ways_out.search",
         "signalling_child() or self._greenlets()",

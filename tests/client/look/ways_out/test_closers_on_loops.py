@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -232,3 +232,123 @@ def test_stopping_a_loop_lets_its_runner_cancel_all_tasks(alone: Callable[..., A
     for thread in threads:
         thread.join()
     assert bool(seen.ways_out) is stops, seen.ways_out
+
+
+def cancels_all_of(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        loop.call_soon_threadsafe(task.cancel)
+
+
+def cancels_all_by_a_callback(loop: asyncio.AbstractEventLoop) -> None:
+    def drain() -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+
+    loop.call_soon_threadsafe(drain)
+
+
+def counts_all_of(loop: asyncio.AbstractEventLoop) -> None:
+    len(asyncio.all_tasks(loop))
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"), [(cancels_all_of, True), (cancels_all_by_a_callback, True), (counts_all_of, False)]
+)
+async def test_a_thread_without_a_loop_may_cancel_all_tasks_of_one(
+    world: LoopWorld, act: Callable[[asyncio.AbstractEventLoop], None], expected: bool
+) -> None:
+    over, loop = threading.Event(), asyncio.get_running_loop()
+
+    def watches() -> None:
+        if not over.wait(FAR_SECONDS):
+            act(loop)
+
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    thread = threading.Thread(target=watches)
+    thread.start()
+    (seen,) = (await world.look(body)).parties
+    over.set()
+    thread.join()
+    assert bool(seen.ways_out) is expected, seen.ways_out
+
+
+_WORLDS: list[LoopWorld] = []
+
+
+async def closes_in_the_end() -> AsyncIterator[int]:
+    try:
+        while True:
+            yield 1
+    finally:
+        await _WORLDS[0].channel.close()
+
+
+async def counts_in_the_end() -> AsyncIterator[int]:
+    try:
+        while True:
+            yield 1
+    finally:
+        len(_WORLDS)
+
+
+@pytest.mark.parametrize(("ticks", "expected"), [(closes_in_the_end, True), (counts_in_the_end, False)])
+async def test_who_closes_an_asynchronous_generator_runs_its_rest(
+    world: LoopWorld, monkeypatch: pytest.MonkeyPatch, ticks: Callable[[], AsyncIterator[int]], expected: bool
+) -> None:
+    monkeypatch.setitem(globals(), "_WORLDS", [world])
+
+    async def watches() -> None:
+        every = ticks()
+        await anext(every)
+        await asyncio.sleep(FAR_SECONDS)
+        await every.aclose()  # type: ignore[attr-defined]
+
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    watching = asyncio.create_task(watches())
+    await asyncio.sleep(0)
+    look = await world.look(body)
+    watching.cancel()
+    (seen,) = look.parties
+    assert any("which may close" in way.text for way in seen.ways_out) is expected, seen.ways_out
+
+
+_CALLS: list[Any] = []
+
+
+class Ended(asyncio.SubprocessProtocol):
+    """Cancels what is in the module when a child process ends."""
+
+    def process_exited(self) -> None:
+        for call in _CALLS:
+            call.cancel()
+
+
+class EndedQuietly(asyncio.SubprocessProtocol):
+    """Does not."""
+
+    def process_exited(self) -> None:
+        len(_CALLS)
+
+
+@pytest.mark.parametrize(("protocol", "expected"), [(Ended, True), (EndedQuietly, False)])
+async def test_the_end_of_a_child_process_without_pipes_may_cancel_a_call(
+    world: LoopWorld, protocol: type[asyncio.SubprocessProtocol], expected: bool
+) -> None:
+    command = (sys.executable, "-c", f"import time; time.sleep({FAR_SECONDS})")
+    transport, _ = await asyncio.get_running_loop().subprocess_exec(protocol, *command, stdin=None, stdout=None, stderr=None)
+
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"")
+        _CALLS.append(call)
+        await call
+
+    look = await world.look(body)
+    _CALLS.clear()
+    transport.kill()
+    transport.close()
+    (seen,) = (one for one in look.parties if "/Do" in one.party)
+    assert any("a protocol" in way.text for way in seen.ways_out) is expected, seen.ways_out

@@ -9,6 +9,7 @@ import concurrent.futures
 import gc
 import selectors
 import sys
+import threading
 from collections.abc import Iterable
 from contextvars import Context
 from pathlib import Path
@@ -145,11 +146,19 @@ def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
         watching = [callback_of(one) for one in watched_by(loop)]
         transports = [getattr(called, "__self__", None) for called, _ in watching]
         # those of child processes
-        transports += [one for _, given in watching for held in given if type(held) is tuple for one in held]
+        given_to_watchers = [*(given for _, given in watching), *_given_to_child_watchers(loop)]
+        transports += [one for given in given_to_watchers for held in given if type(held) is tuple for one in held]
         transports += list(getattr(loop, "_transports", {}).copy().values())
         protocols = [getattr(one, "_protocol", None) for one in transports if issubclass(type(one), asyncio.BaseTransport)]
         protocols += [getattr(one, "_app_protocol", None) for one in protocols]
     return list({id(one): one for one in protocols if one is not None}.values())
+
+
+def _given_to_child_watchers(loop: asyncio.AbstractEventLoop) -> list[tuple[Any, ...]]:
+    """What the threads were given in which asyncio waits for the end of child processes of ``loop``, until Python 3.11."""
+    every = list(threading._active.values())  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
+    given = [getattr(one, "_args", ()) for one in every if "waitpid-" in one.name]
+    return [one for one in given if type(one) is tuple and loop in one]
 
 
 def callback_of(handle: asyncio.Handle) -> tuple[Any, tuple[Any, ...]]:

@@ -27,7 +27,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from types import CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
+from types import AsyncGeneratorType, CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -54,7 +54,8 @@ _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
 _COLLECTIONS: tuple[Any, ...] = (list, tuple, set, frozenset)
 _UNNAMED = frozenset({"__call__", "__enter__", "__exit__", "__getattr__", "__getitem__", "__iter__", "__next__"})
 """Methods that run without being named, and may call a function kept in an attribute."""
-_ITERATORS = frozenset({GeneratorType, enumerate, filter, map, zip})
+_GENERATORS = frozenset({AsyncGeneratorType, GeneratorType})
+_ITERATORS = frozenset({AsyncGeneratorType, GeneratorType, enumerate, filter, map, zip})
 _METHODS_DEPTH = 3
 """Maximum number of methods of one object that call each other, up to the one that reads a collection."""
 _GIVEN_MAX = 150
@@ -211,9 +212,9 @@ def functions_behind(root: Any) -> Iterator[FunctionType]:
             own = [one for one in functions_of(_function_of(thing)) if is_own_code(one.__code__)]
             yield from own
             todo.extend(_behind_function(thing) if not own else ())
-        elif kind is GeneratorType:
+        elif kind in _GENERATORS:
             yield from _function_of_generator(thing)
-            todo.extend(one for one in gc.get_referents(thing) if type(one) is GeneratorType)
+            todo.extend(one for one in gc.get_referents(thing) if type(one) in _GENERATORS)
         elif is_program_class(kind):
             yield from (one for every in methods_of((kind,)).values() for one in every if is_own_code(one.__code__))
             todo.extend(one for one in _attributes(thing, kind) if type(one) in FUNCTIONS)
@@ -251,7 +252,7 @@ def _each_once(todo: deque[Any]) -> Iterator[Any]:
             yield thing
 
 
-def _function_of_generator(generator: GeneratorType[Any, Any, Any]) -> Iterator[FunctionType]:
+def _function_of_generator(generator: Any) -> Iterator[FunctionType]:
     """A function with the code that whoever asks a suspended generator for its next item runs."""
     frame = frame_of(generator)
     if frame is not None and is_own_code(frame.f_code):

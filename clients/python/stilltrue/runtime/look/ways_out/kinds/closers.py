@@ -35,7 +35,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_own_code,
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback, own_names_of
+from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback, names_in, own_names_of
 from stilltrue.runtime.look.called_code.indirect_calls import callables_kept
 from stilltrue.runtime.look.called_code.methods import class_attributes
 from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
@@ -134,7 +134,8 @@ def _thread_closers(
     name = str(place.ident) if thread is None else thread.name
     loop = places.loop_threads.get(place.ident)
     progress = functools.partial(analysis.of_thread, place.ident)
-    yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loop, jobs)
+    loops = (loop,) if loop is not None else tuple(places.loops())
+    yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loops, jobs)
     yield from _library_closers(place, name, analysis, jobs, budget)
     if isinstance(thread, threading.Timer):
         carried = compat.thread_arguments(thread)
@@ -164,13 +165,13 @@ def _library_closers(
             yield replace(closer, progress=progress, owner=place.ident)
     for coroutine in compat.trio_coroutines(place.frames):
         who = f"a task of trio in thread {name}"
-        yield from _frame_closers(own_frames_of(coroutine), who, coroutine, analysis, lambda: BY_ITSELF, None, jobs)
+        yield from _frame_closers(own_frames_of(coroutine), who, coroutine, analysis, lambda: BY_ITSELF, (), jobs)
 
 
 def _task_closers(task: Task, analysis: ProgressAnalysis, jobs: ClosingJobs) -> Iterator[Closer]:
     who, progress = f"task {task.get_name()}", functools.partial(analysis.of_task, task)
     blocks = block_generators(task)
-    yield from _frame_closers(frames_of_task(task), who, task, analysis, progress, task.get_loop(), jobs, blocks)
+    yield from _frame_closers(frames_of_task(task), who, task, analysis, progress, (task.get_loop(),), jobs, blocks)
 
 
 def _item_callback_closers(place: Place, analysis: ProgressAnalysis) -> Iterator[Closer]:
@@ -206,10 +207,11 @@ def _frame_closers(
     owner: Any,
     analysis: ProgressAnalysis,
     own_progress: Callable[[], Progress],
-    loop: asyncio.AbstractEventLoop | None,
+    loops: Sequence[asyncio.AbstractEventLoop],
     jobs: ClosingJobs,
     blocks: Mapping[CodeType, Sequence[Any]] | None = None,
 ) -> Iterator[Closer]:
+    """``loops``: those of which the frames may cancel all tasks: the own one, or any for a thread without."""
     for stretch in stretches(frames):
         frame, ahead = stretch.frame, stretch.ahead
         names = variables_of(frame)
@@ -225,10 +227,12 @@ def _frame_closers(
         globals_of_called = (held for code, others in functions for held in named_values(code.co_names, others))
         if behind := jobs.behind((*frame_roots(frame, names), *globals_of_called)):
             yield closer(text=f"{who}, which may run a job that closes it: {position_of(frame)}", roots=behind)
-        if loop is not None and (cancels_all_tasks(ahead.names, named) or _closes_runner(frame, names, ahead, loop)):
-            yield closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", tasks=loop)
+        cancels = cancels_all_tasks(ahead.names.union(*map(names_in, ahead.functions)), named)
+        for loop in loops:
+            if cancels or _closes_runner(frame, names, ahead, loop):
+                yield closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", tasks=loop)
         if compat.is_task(owner) and ends_loop(frame.f_code, names_ahead, named):
-            yield closer(text=f"{who}, which may end its event loop: {position_of(frame)}", tasks=loop)
+            yield closer(text=f"{who}, which may end its event loop: {position_of(frame)}", tasks=owner.get_loop())
         if interrupts_any_thread(names_ahead, named):
             yield closer(text=f"{who}, which may raise an exception in any thread: {position_of(frame)}", process=True)
         if owner == threading.main_thread().ident:

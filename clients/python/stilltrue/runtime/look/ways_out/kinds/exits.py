@@ -27,6 +27,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
+from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.code.attributes import attribute_of, named_values
 from stilltrue.runtime.look.code.instructions_ahead import NEVER_RETURNING
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
@@ -129,7 +130,7 @@ def ends_loop(code: CodeType, names: frozenset[str], named: Iterable[CodeType]) 
 
 def cancels_all_tasks(names: frozenset[str], named: Iterable[CodeType]) -> bool:
     """Rule 3, for tasks."""
-    every = names.union(*(code.co_names for code in named))
+    every = names.union(*map(names_in, named))
     return _ALL_TASKS in every and not _CANCELLING.isdisjoint(every)
 
 
