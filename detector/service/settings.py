@@ -323,7 +323,7 @@ def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
         scope, equals, rest = text.rpartition("=")
         names = [name.strip() for name in rest.split(",")]
         services = [name.removeprefix(_SERVICE) for name in names if name.startswith(_SERVICE)]
-        if not all(names) or (equals and not scope) or (rest.isdecimal() and not _is_expectable(rest)):
+        if not all(names) or (equals and not scope) or (rest.removeprefix("-").isdecimal() and not _is_expectable(rest)):
             raise SettingError("--expect", f"{text!r} is not [SCOPE=]NUMBER or [SCOPE=]NAME,...; for example shop=5")
         if not all(map(_KUBERNETES_NAME.fullmatch, services)):
             raise SettingError("--expect", f"{text!r} is not [SCOPE=]service:NAMESPACE/NAME; for example service:shop/orders")

@@ -85,6 +85,7 @@ def test_digits_that_are_not_a_number_are_a_name() -> None:
     [
         "",
         "0",
+        "-1",
         "1" * 5000,
         "=5",
         "shop=",

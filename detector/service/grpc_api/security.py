@@ -113,6 +113,8 @@ def check_pair(certificate: Path, key: Path) -> None:
     try:
         context.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            raise SecurityError(f"{key} is not the key of {certificate}") from None
         raise SecurityError(f"{certificate} and {key}: {getattr(error, 'reason', None) or error}") from None
 
 

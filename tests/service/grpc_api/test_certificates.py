@@ -52,6 +52,19 @@ def test_a_world_writable_secret_is_refused(tmp_path: Path, authority: Authority
         use[file]()
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "empty, and should hold a token"), (b" \n", "empty"), (b"a\nb", "one line of printable"), (b"\xff", "one line of")],
+)
+def test_a_token_file_that_is_no_token_is_refused_by_its_name(content: bytes, says: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(content)
+    with pytest.raises(SecurityRefusedError, match=f"token: .*{says}"):
+        Security(token_file=str(token)).channel("127.0.0.1:1")
+    token.write_bytes(b"open sesame\n")
+    Security(token_file=str(token)).channel("127.0.0.1:1").close()
+
+
 async def test_an_edit_of_the_roles_is_logged_without_a_request_and_an_error_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -244,7 +257,7 @@ def test_a_token_is_not_sent_in_plaintext(tmp_path: Path) -> None:
 def test_a_key_that_does_not_match_is_refused_at_start(tmp_path: Path, authority: Authority) -> None:
     certificate, _ = authority.sign("one", to=tmp_path)
     _, key = authority.sign("two", to=tmp_path)
-    with pytest.raises(SecurityError, match=r"one\.crt and .*two\.key"):
+    with pytest.raises(SecurityError, match=r"two\.key is not the key of .*one\.crt"):
         Certificates(Files(certificate=certificate, key=key), Log("test"))
     with pytest.raises(SecurityError, match="No such file"):
         Certificates(Files(certificate=tmp_path / "none", key=key), Log("test"))

@@ -22,6 +22,8 @@ LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
 would inherit a held import lock, and its first channel would hang."""
 
 
+_FIRST_PRINTABLE, _LAST_PRINTABLE = 0x20, 0x7E
+"""The bytes that may be in metadata, as a token is."""
 _NOT_PEM = (None, "PEM_LIB", "NO_START_LINE", "NO_CERTIFICATE_OR_CRL_FOUND")
 """The reasons that ``ssl`` gives for such files (None: "PEM lib"). Its other reasons may be stricter than gRPC's."""
 
@@ -55,7 +57,7 @@ class Security:
 
     def loaded(self, address: str) -> tuple[grpc.ChannelCredentials | None, str]:
         """Read the files: the TLS credentials (None: no TLS) and the token. Raises :class:`SecurityRefusedError`."""
-        token = _read(self.token_file, secret=True).decode().strip() if self.token_file else ""
+        token = _token(self.token_file) if self.token_file else ""
         if not self.tls:
             if token and not _is_loopback(address):
                 raise SecurityRefusedError(f"token_file: a token is not sent to {address} without TLS (tls_ca_file)")
@@ -110,6 +112,15 @@ def _read(path: str, *, secret: bool = False) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise SecurityRefusedError(f"{path}: {error.strerror}") from None
+
+
+def _token(path: str) -> str:
+    text = _read(path, secret=True).strip()
+    if not text:
+        raise SecurityRefusedError(f"{path}: empty, and should hold a token")
+    if not all(_FIRST_PRINTABLE <= byte <= _LAST_PRINTABLE for byte in text):
+        raise SecurityRefusedError(f"{path}: a token is one line of printable ASCII characters")
+    return text.decode("ascii")
 
 
 def _is_loopback(address: str) -> bool:
