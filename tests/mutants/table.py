@@ -45,6 +45,35 @@ MUTANTS = (
         quick=True,
     ),
     Mutant(
+        "a call that works at one place is taken for one that polls",
+        "stilltrue.runtime.look.polls",
+        "return now.seconds - was.seconds <= _SHARE_OF_PROCESSOR_MAX * seconds",
+        "return True",
+        "tests/client/waits/test_polls.py::test_a_call_that_polls_counts",
+    ),
+    Mutant(
+        "a stream that polls for its next item counts as unexplained",
+        "stilltrue.runtime.look.replies",
+        "not (single_reply and _streams(stack))",
+        "True",
+        "tests/client/waits/test_polls.py::test_a_stream_that_polls_does_not_count",
+    ),
+    Mutant(
+        "a call that waits for a thread that polls is taken for one that goes on",
+        "stilltrue.runtime.look.unexplained",
+        " or one.polls}",
+        "}",
+        "tests/client/waits/test_polls.py::test_a_call_that_waits_for_a_thread_that_polls_counts",
+    ),
+    Mutant(
+        "an executor that a library's class has is not found by its name",
+        "stilltrue.runtime.look.called_code.methods",
+        "yield from (one for one in kind.__dict__.values() if issubclass(type(one), Executor))",
+        "pass",
+        "tests/client/waits/resolvers/test_executors.py::"
+        "test_a_party_that_drops_the_items_of_an_executor_of_a_librarys_class_is_a_way_out",
+    ),
+    Mutant(
         "the work of a process counts for conditions although a signal handler may notify them",
         "stilltrue.runtime.waits.semaphores.conditions",
         " or any(map(is_application_callback, map(signal.getsignal, signal.valid_signals())))",

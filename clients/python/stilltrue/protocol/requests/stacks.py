@@ -15,7 +15,7 @@ class StandingParty:
     frame first, as ``file:line in function``. ``unexplained``: it is unknown what it waits for, or who can end that.
     ``owes_reply``: it serves a call whose reply is due. ``never_idle``: it serves no call, and is in a wait that idle parties
     are not in: for a lock, for an answer. ``reads_stream``: it waits for the next item of a stream, which may pause for as long
-    as it likes. The detector is only sent the numbers of the first two.
+    as it likes. ``polls``: it moves, but only to look again and again. The detector is only sent the numbers of the first two.
     """
 
     party: PartyName
@@ -26,6 +26,7 @@ class StandingParty:
     owes_reply: bool = False
     never_idle: bool = False
     reads_stream: bool = False
+    polls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

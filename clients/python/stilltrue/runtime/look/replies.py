@@ -41,14 +41,24 @@ class BlockedReply:
 
 def owes_reply(stack: CallStack, wait: SeenWait | None, view: ProcessView) -> bool:
     """Whether the party with this stack, in this ``wait``, serves a call whose reply is due (rules 1 and 2)."""
-    call, _ = served_by(list(stack.frames))
-    if call is None or call.over:
+    if not serves_call(stack):
         return False
-    shells = (frame for frame in stack.frames if is_shell(frame))
-    streams = getattr(call, "response_streaming", False) or any(frame.f_code.co_flags & _GENERATES for frame in shells)
-    if streams and (wait is None or not wait.enders or wait.reached or wait.parks):
+    if _streams(stack) and (wait is None or not wait.enders or wait.reached or wait.parks):
         return False
     return not (has_timeout(stack.frames[0]) if stack.task is None else _has_timer(stack.task, stack, view))
+
+
+def serves_call(stack: CallStack, *, single_reply: bool = False) -> bool:
+    """Whether the party with this stack serves a call that is not over; ``single_reply``: and that is no stream of replies."""
+    call, _ = served_by(list(stack.frames))
+    return call is not None and not call.over and not (single_reply and _streams(stack))
+
+
+def _streams(stack: CallStack) -> bool:
+    """Whether the call that the party with this stack serves has a stream of replies."""
+    call, _ = served_by(list(stack.frames))
+    shells = (frame for frame in stack.frames if is_shell(frame))
+    return getattr(call, "response_streaming", False) or any(frame.f_code.co_flags & _GENERATES for frame in shells)
 
 
 def has_timeout(innermost: FrameType) -> bool:

@@ -15,6 +15,7 @@ Rules:
 7. A party in an unknown wait is due to go on, even where a stream may pause, if calls or other items are queued behind its
    pool and none of the pool's threads has moved.
 8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
+9. A party that polls moves, but gets nowhere (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import served_by, stack_shown
 from stilltrue.runtime.look.cut_explanations import explained_by_cut
+from stilltrue.runtime.look.polls import POLLING, PollPlace, poll_place, polls
 from stilltrue.runtime.look.replies import (
     BLOCKED_IN,
     BlockedReply,
@@ -42,6 +44,7 @@ from stilltrue.runtime.look.replies import (
     owes_reply,
     reply_blocked_in,
     reply_blocked_on_loop,
+    serves_call,
 )
 from stilltrue.runtime.look.waits_for_answers import waits_for_answer
 from stilltrue.runtime.own_ref import OwnRef
@@ -73,11 +76,16 @@ _READING = frozenset({"__next__", "__anext__", "read", "_next_item"})
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The positions of threads and the futures of tasks at one moment, by identity; ``recorded``: the parties' waits."""
+    """The positions of threads and the futures of tasks at one moment, by identity; ``recorded``: the parties' waits.
+
+    ``places``: where threads, by identity, and tasks, by ``id``, may poll; ``at``: the moment.
+    """
 
     threads: Mapping[int, tuple[object, ...]]
     tasks: Mapping[int, tuple[OwnRef, OwnRef]]
     recorded: Recorded
+    places: Mapping[int, PollPlace]
+    at: float
 
     def has(self, stack: CallStack) -> bool:
         """Whether the task was blocked by the same future."""
@@ -104,33 +112,41 @@ class Stacks:
             before = self.positions()
             time.sleep(self._stand_seconds)
             found = self.standing(before)
-        found.sort(key=lambda one: (not one.unexplained, one.party))
+        found = sorted(
+            (one for one in found if one.unexplained or not one.polls), key=lambda one: (not one.unexplained, one.party)
+        )
         return StacksFound(number=number, parties=tuple(found[:PARTIES_MAX]), left_out=max(0, len(found) - PARTIES_MAX))
 
     def positions(self) -> Positions:
         """The current position of every party."""
         view = self._scene()
-        tasks = view.stacks_of_tasks().items()
+        threads, tasks = view.stacks().items(), view.stacks_of_tasks().items()
+        places = {**{ident: poll_place(one) for ident, one in threads}, **{id(task): poll_place(one) for task, one in tasks}}
         return Positions(
-            {ident: _position(stack) for ident, stack in view.stacks().items()},
+            {ident: _position(stack) for ident, stack in threads},
             {id(task): (OwnRef(task), OwnRef(stack.future)) for task, stack in tasks if stack.future is not None},
             self._recorded(),
+            {key: place for key, place in places.items() if place is not None},
+            time.monotonic(),
         )
 
     def standing(self, before: Positions) -> list[StandingParty]:
         """The parties that are still where they were ``before``."""
         view, recorded = self._scene(), self._recorded()
         wanted = _wanted(view, before)
-        found = []
+        found: list[StandingParty] = []
+        polling: list[StandingParty] = []
         for ident, stack in view.stacks().items():
             was = before.threads.get(ident, ())
             if was[:2] != _position(stack)[:2] and not _is_in_same_wait(view, stack, recorded, before):
+                polling += self._polling(stack.ident, stack, view, recorded, before)
                 continue
             moved, reply = was != _position(stack), reply_blocked_in(stack, self._parties)
             if reply is not None and not moved:
                 found.append(_blocked(reply))
             elif _is_shown(stack, view):
                 one = self._standing_thread(stack, view, recorded, moved=moved)
+                polling += self._polling(stack.ident, stack, view, recorded, before) if one is None else []
                 found += [] if one is None else [replace(one, owes_reply=True) if ident in wanted and one.unexplained else one]
         serving = {id(root.task): root for root in list(self._parties.roots.values())}
         hung = [
@@ -143,8 +159,23 @@ class Stacks:
             reply = None if root is None else reply_blocked_on_loop(stack, root)
             one = self._standing_task(stack, view, recorded) if reply is None else _blocked(reply)
             found += [] if one is None else [one]
+        for task, stack in view.stacks_of_tasks().items():
+            polling += [] if before.has(stack) else self._polling(id(task), stack, view, recorded, before)
         found = explained_by_cut(found, self._newest(), view)
-        return found + [_left(one) for one in self._parties.unanswered if self._stands(one)]
+        return found + polling + [_left(one) for one in self._parties.unanswered if self._stands(one)]
+
+    def _polling(
+        self, key: int, stack: CallStack, view: LiveProcessView, recorded: Recorded, before: Positions
+    ) -> list[StandingParty]:
+        """Rule 9: the party with this stack, if it polls in no known wait."""
+        if not polls(before.places.get(key), stack, time.monotonic() - before.at) or not _is_shown(stack, view):
+            return []
+        party = view.party_of(stack.who)
+        wait = view.wait_of(stack) if stack.task is None else view.wait_of_task(stack.task)
+        if party is None or party in recorded or (wait is not None and (wait.enders or wait.until is not None)):
+            return []
+        due, where = serves_call(stack, single_reply=True), stack_shown(stack.frames)
+        return [StandingParty(party=party, blocked_in=POLLING, stack=where, unexplained=due, owes_reply=due, polls=True)]
 
     def _stands(self, left: UnansweredCall) -> bool:
         """Rule 6."""

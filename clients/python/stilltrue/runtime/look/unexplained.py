@@ -2,7 +2,7 @@
 
 Besides these calls, it counts the parties that serve none and are in a wait that idle ones are not in: they are stuck, too.
 So are those that wait, for a lock, say, for a party that waits for the next item of a stream: that is a known wait, but an item
-comes only if the other end sends one.
+comes only if the other end sends one. So do calls that poll, or that wait for a party that polls.
 
 Uses at most a small share of processor time: with more to read, it counts less often.
 """
@@ -64,7 +64,7 @@ class Unexplained:
             self._before = now, self._stacks.positions()
         elif now - self._before[0] >= self._stand_seconds:
             found = self._stacks.standing(self._before[1])
-            stuck = _with_waiters({one.party for one in found if one.unexplained or one.reads_stream}, found)
+            stuck = _with_waiters({one.party for one in found if one.unexplained or one.reads_stream or one.polls}, found)
             due = [one for one in found if (one.owes_reply or one.never_idle) and one.party in stuck]
             self._since = {one.party: self._since.get(one.party, self._before[0]) for one in due}
             self._count = sum(one.unexplained for one in found)
