@@ -16,9 +16,18 @@ from stilltrue import Agent
 from tests.client.look.ways_out.closing import FAR_SECONDS
 from tests.client.look.worlds import Stuck, holders, look_at, of, report_when, serving
 
+WARM = 100
+"""Rounds after which CPython has specialised an instruction."""
+
 
 def selects_with_a_timeout(channel: Any) -> None:
     select.select([sys.stdin], [], [], FAR_SECONDS)
+    channel.close()
+
+
+def selects_often(channel: Any) -> None:
+    for seconds in (*[0.0] * WARM, FAR_SECONDS):
+        select.select([sys.stdin], [], [], seconds)
     channel.close()
 
 
@@ -36,7 +45,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], object]]:
     os.close(writing)
 
 
-@pytest.mark.parametrize(("act", "expected"), [(selects_with_a_timeout, ["-"]), (selects_without, [])])
+@pytest.mark.parametrize(("act", "expected"), [(selects_with_a_timeout, ["-"]), (selects_often, ["-"]), (selects_without, [])])
 def test_whether_code_that_watches_standard_input_may_close_the_channel(
     alone: Callable[..., Agent], stuck: Stuck, feed: Callable[[], object], act: Callable[[Any], None], expected: list[str]
 ) -> None:

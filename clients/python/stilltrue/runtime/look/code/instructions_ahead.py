@@ -52,6 +52,8 @@ _EVERYTHING = frozenset({"Exception", "BaseException"})
 _MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH"})
 _IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
+_CALLS = CALLING | {"PRECALL"}
+"""Where a frame is during a call. On CPython 3.11, ``PRECALL`` itself calls compiled functions once it is specialised."""
 _CLAUSE_LENGTH_MAX = 24
 _CODES_MAX = 4_096
 
@@ -146,7 +148,8 @@ def names_at(code: CodeType, at: int) -> frozenset[str]:
 def arguments_at(code: CodeType, at: int) -> int:
     """The number of arguments of the call that an instruction makes; 0 if it is not known."""
     found = [one for one in instructions(code) if one.offset <= at]
-    return int(found[-1].argval) if found and found[-1].opname in CALLING and type(found[-1].argval) is int else 0
+    calls = found and found[-1].opname in _CALLS
+    return int(found[-1].argval) if calls and type(found[-1].argval) is int else 0
 
 
 def _is_within(inner: Any, outer: Any) -> bool:
