@@ -106,6 +106,12 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
             "pipeline.sparkapplication.outputClaim or outputUrl",
         ),
         ("pipeline.mode=cronjob,persistence.enabled=false", "persistence.enabled"),
+        ("detector.enabled=false,sidecar.detector=http://detector:7600", "sidecar/detector"),
+        ("detector.enabled=false,sidecar.detector=detector", "sidecar/detector"),
+        (
+            ",".join(f"probe.databases[{at}].name=a,probe.databases[{at}].dsnSecret.name=b" for at in (0, 1)),
+            "probe.databases: two have the name a",
+        ),
         ("prometheusRule.enabled=true,prometheusRule.disabled={StilltrueDedlock}", "StilltrueDedlock"),
         (
             "standby.enabled=true,persistence.existingClaim=a,podDisruptionBudget.enabled=true",
