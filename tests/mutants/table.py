@@ -66,6 +66,14 @@ MUTANTS = (
         "tests/client/waits/test_polls.py::test_a_call_that_waits_for_a_thread_that_polls_counts",
     ),
     Mutant(
+        "a stream that has sent items and waits for a process that is no member is named",
+        "detector.service.detection.membership.unheld_resources",
+        " and not one.sent",
+        "",
+        "tests/service/detection/test_unheld_resources.py::"
+        "test_a_call_whose_handler_waits_for_a_process_that_is_no_member_is_named",
+    ),
+    Mutant(
         "an executor that a library's class has is not found by its name",
         "stilltrue.runtime.look.called_code.methods",
         "yield from (one for one in kind.__dict__.values() if issubclass(type(one), Executor))",

@@ -49,3 +49,20 @@ async def test_other_sessions_are_not_named(start_detector: Any, process: Any, t
         verdict = await detector.ask()
         assert verdict.holds == snapshot_pb2.HOLDS_FALSE
         assert "known to have" not in verdict.witness.text
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_a_call_whose_handler_waits_for_a_process_that_is_no_member_is_named(
+    start_detector: Any, process: Any, tmp_path: Path, sent: int
+) -> None:
+    """A stream that has sent something may pause."""
+    caller, shop = process("caller"), process("shop")
+    _, served = caller.call(shop, "/s/Get")
+    for _ in range(sent):
+        shop.recorder.item_sent(served)
+    shop.recorder.waits(served.party, (ResourceTarget(resource="work of process 7"),), time.time() - 10.0)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(caller, shop)
+        verdict = await detector.ask()
+        assert verdict.holds == snapshot_pb2.HOLDS_FALSE
+        assert (f"({served.party} waits for work of process 7)" in verdict.witness.text) is not bool(sent)

@@ -7,19 +7,21 @@ FALSE names these parties.
 Rules:
 
 1. A wait counts if it is for resources only, has no deadline, and has lasted for ``SECONDS_MIN``. No report says who has them.
-2. A party counts if another waits for it: a session that is idle in a transaction and blocks nobody is ordinary.
+2. A party counts if another waits for it: a session that is idle in a transaction and blocks nobody is ordinary. So does one
+   that serves a call without a deadline and has sent nothing of the reply: its caller waits. It may wait for a process that is
+   no member, such as that of a ``multiprocessing.Manager``.
 3. While a member is missing, nothing is named: the member may have the resource, and the answers say that it is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.explanation import listed, without_network
 from detector.service.detection.membership.unreceived_calls import SECONDS_MIN
 from stilltrue.model import PartyName, ProcessName
-from stilltrue.protocol.report import LocalWait, PartyTarget, Report, ResourceTarget
+from stilltrue.protocol.report import LocalWait, PartyTarget, Report, ResourceTarget, ServedCall
 
 
 def unheld_resources(view: Snapshot, reports: Mapping[ProcessName, Report]) -> dict[PartyName, str]:
@@ -31,11 +33,17 @@ def unheld_resources(view: Snapshot, reports: Mapping[ProcessName, Report]) -> d
         return {}
     held = {hold.resource for report in reports.values() for hold in report.holds}
     awaited = {target.party for wait in waits for target in wait.among if isinstance(target, PartyTarget)}
+    awaited |= {call.party for name in view.processes if (report := reports.get(name)) is not None for call in _due(report)}
     return {
         wait.waiter: " or ".join(resources)
         for wait, resources in waiting
         if wait.waiter in awaited and held.isdisjoint(resources)
     }
+
+
+def _due(report: Report) -> Iterator[ServedCall]:
+    """The calls that a process serves and of whose reply it has sent nothing (rule 2)."""
+    return (one for one in report.served if one.serving and one.deadline is None and not one.sent and not one.hung_up)
 
 
 def _resources(wait: LocalWait, until: float) -> tuple[str, ...]:
