@@ -23,6 +23,10 @@ def test_a_fully_covered_member_has_no_complaint() -> None:
     [
         ("2 channels made before the agent, or without it", dict(CURES)["made before the agent"]),
         ("no server, channel or call is recorded", dict(CURES)["no server, channel or call"]),
+        (
+            "1 server of grpc with an interceptor of grpc.aio, whose calls are not recorded",
+            dict(CURES)["with an interceptor of grpc.aio"],
+        ),
         ("1 server of Tornado, whose calls are not recorded", dict(CURES)["whose calls are not recorded"]),
         ("the size of pool program is unknown", dict(CURES)["size of pool program is"]),
         ("the size of pool p is unknown", dict(CURES)["size of pool"]),

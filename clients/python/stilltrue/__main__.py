@@ -14,11 +14,12 @@ from stilltrue.version import __version__
 DESCRIPTION = "Run a program with the agent, without changing its code. Its child processes get the agent too."
 EPILOG = """All other settings are environment variables (STILLTRUE_INSTANCE, STILLTRUE_LABELS ...).
 Example: python -m stilltrue run --service orders -- gunicorn orders.wsgi:app"""
+OTHERS = "The detector and its commands (stilltrue serve, ask ...) are in another package, stilltrue-detector."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, unless this process becomes the program."""
-    parser = argparse.ArgumentParser(prog="python -m stilltrue", description="The Stilltrue agent.")
+    parser = argparse.ArgumentParser(prog="python -m stilltrue", description="The Stilltrue agent.", epilog=OTHERS)
     parser.add_argument("--version", action="version", version=f"stilltrue {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     copy = commands.add_parser("copy", help="copy the agent into a folder, for programs in other environments")

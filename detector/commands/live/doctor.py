@@ -25,6 +25,10 @@ CURES = (
     ),
     ("no server, channel or call", IDLE),
     (
+        "with an interceptor of grpc.aio",
+        "give the grpc.server agent.server_interceptor() instead of agent.aio_server_interceptor(): see docs/agent.md",
+    ),
+    (
         "whose calls are not recorded",
         "parties that wait there count as able to go on, so no cycle through it is reported: see docs/http.md",
     ),
