@@ -51,6 +51,18 @@ ENTRIES = (
         servers=("postgres",),
     ),
     Entry(
+        program="aiohttp_in_handler",
+        source="widely known",
+        library="aiohttp, grpcio (aio)",
+        what="A handler reads a download from a session with one connection, and makes a request with it for each part.",
+        near={
+            "limit": "the session has a timeout",
+            "slow": "the handler is slow, and makes no request yet",
+            "closed": "another task closes the session later",
+            "may_cancel": "a request may cancel the handler",
+        },
+    ),
+    Entry(
         program="aiopg_113",
         source="aio-libs/aiopg 113",
         library="aiopg, PostgreSQL",

@@ -30,6 +30,7 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
         taken=len(known),
         share_of=lambda thing: _share_of(thing, connector, known),
         closers=(connector,),
+        lines=(read(connector, "_waiters"),),
         around=(("aiohttp.client", "ClientSession"),),
     )
     return wait_for_share(state, view)
