@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,26 @@ Failed.__abstractmethods__ = frozenset()
 def test_the_reason_why_there_is_no_detector_is_short(details: str, reason: str) -> None:
     made: Any = Failed
     assert str(failure(made(details), "127.0.0.1:1")).startswith(f"no detector at 127.0.0.1:1 ({reason}); start one")
+
+
+@pytest.mark.live
+async def test_a_watch_goes_on_though_its_detector_ended_before_the_first_answer(here: Any) -> None:
+    """With no member there is no verdict, and the first heartbeat comes after seconds."""
+    ends = iter([(grpc.StatusCode.UNAVAILABLE, "going away"), (grpc.StatusCode.NOT_FOUND, "no such scope")])
+
+    def end(_: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        context.abort(*next(ends))
+        yield b""
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    method: Any = grpc.unary_stream_rpc_method_handler(end)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("stilltrue.v1.DetectorService", {"Watch": method}),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    told = await here("watch", "--detector", address)
+    server.stop(None)
+    assert told.code == 2
+    assert told.err.splitlines() == [
+        f"the detector at {address} is gone (going away); waiting for it to come back ...",
+        "stilltrue: no such scope",
+    ]

@@ -78,6 +78,8 @@ class _Connection:
 
     def __init__(self, endpoint: Endpoint, request: pb.WatchRequest, silence_seconds_max: float) -> None:
         self.answered = False
+        self.reached = False
+        """Whether a detector was connected, though it may not have answered yet."""
         self.reason = "it ended the watch"
         """Why the connection was lost, in few words."""
         self._endpoint = endpoint
@@ -103,6 +105,7 @@ class _Connection:
                     raise self._silent(timeout) from None
                 if not isinstance(error, grpc.Call) or error.code() is not grpc.StatusCode.UNAVAILABLE:
                     raise
+                self.reached = not (error.details() or "").startswith("failed to connect")
                 self.reason = unavailable_reason(error)
                 return failure(error, self._endpoint.address)
             finally:
@@ -146,7 +149,7 @@ def watch(
         _wait_for_listener(endpoint, gone_at, wait_seconds_max, was_there=was_there)
         connection = _Connection(endpoint, request, silence_seconds_max)
         error = connection.follow(shown)
-        if connection.answered:
+        if connection.answered or (connection.reached and not was_there):
             was_there, gone_at = True, time.monotonic()
             if wait_seconds_max:
                 gone = f"the detector at {endpoint.address} is gone ({connection.reason})"
