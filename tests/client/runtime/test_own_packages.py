@@ -114,15 +114,26 @@ def own_of(site: Path, command: list[str], *, more: dict[str, str] | None = None
     return dict(zip(("shop", "library"), (not one for one in libraries), strict=True))
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder of installed packages whose ``main()`` prints what is the program's own."""
-    folder = tmp_path / "lib" / "site-packages"
+def note(package: Path, **more: str) -> None:
+    """Write the notes that an installer leaves about ``package``."""
+    notes = package.with_name(f"{package.name}-1.0.dist-info")
+    notes.mkdir()
+    files = [f"../../../bin/{package.name}", f"{package.name}/__init__.py", f"{package.name}/cli.py", f"{notes.name}/RECORD"]
+    for name, text in {"RECORD": "".join(f"{file},sha256=x,1\n" for file in files), **more}.items():
+        (notes / name).write_text(text)
+
+
+@pytest.fixture(params=["lib/site-packages", "vendored"])
+def installed(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A folder of installed packages whose ``main()`` prints what is the program's own. ``vendored``: with ``--target``."""
+    folder = tmp_path / request.param
     for name in ("shop", "library", "uvicorn"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("")
         body = WHAT_IS_OWN.replace("{SITE}", str(folder)).replace("\n", "\n    ")
         (folder / name / "cli.py").write_text(f"def main():\n    pass{body}\n\nif __name__ == '__main__':\n    main()\n")
+        if folder.name == "vendored" and (name != "shop" or "repository" not in request.node.name):
+            note(folder / name)
     return folder
 
 
@@ -167,13 +178,7 @@ def test_a_package_installed_from_a_folder_or_a_repository(
     installed: Path, source: object, installer: str, own: dict[str, bool]
 ) -> None:
     """Also if it is not what was started: one of several packages of a program."""
-    notes = installed / "shop-1.0.dist-info"
-    notes.mkdir()
-    (notes / "direct_url.json").write_text(json.dumps(source))
-    (notes / "INSTALLER").write_text(f"{installer}\n")
-    (notes / "RECORD").write_text(
-        "../../../bin/shop,sha256=x,1\nshop/__init__.py,sha256=x,0\nshop/cli.py,,\nshop-1.0.dist-info/RECORD,,\n"
-    )
+    note(installed / "shop", **{"direct_url.json": json.dumps(source), "INSTALLER": f"{installer}\n"})
     assert own_of(installed, ["-m", "uvicorn.cli"]) == own
 
 

@@ -7,7 +7,8 @@ An installed package counts as the application's if it
   (``uvicorn shop.app:app``; ``DJANGO_SETTINGS_MODULE``, ``FLASK_APP``),
 - was installed from a folder or a repository instead of an index (PEP 610, ``direct_url.json``).
 
-All other installed packages are libraries.
+All other installed packages are libraries. A package is installed if it is in ``site-packages`` or ``dist-packages``, or beside
+its ``dist-info`` in another folder of the path (``pip install --target``, pex).
 """
 
 from __future__ import annotations
@@ -49,8 +50,20 @@ def is_installed_library(file: str) -> bool:
 @functools.lru_cache(maxsize=10_000)
 def package_of(file: str) -> str | None:
     """The path of the installed package that a file belongs to; None if it is not installed."""
-    found = _INSTALLED.match(file) if "-packages" in file else None
-    return None if found is None else found[0]
+    if "-packages" in file and (found := _INSTALLED.match(file)) is not None:
+        return found[0]
+    for folder in sys.path:
+        if folder and file.startswith(start := os.path.join(folder, "")):  # noqa: PTH118 - as text, of each file of a program
+            name = file[len(start) :].partition(os.sep)[0]
+            if name in _installed_in(folder):
+                return start + name
+    return None
+
+
+@functools.cache
+def _installed_in(folder: str) -> frozenset[str]:
+    """The names of the packages and modules that were installed into a folder other than ``site-packages``."""
+    return frozenset(name for record in Path(folder).glob("*.dist-info/RECORD") for name in _installed_by(record))
 
 
 def is_own(package: str) -> bool:
@@ -139,9 +152,16 @@ def _local_packages(folder: str) -> frozenset[str]:
             by_conda = installer.exists() and installer.read_text(encoding="utf-8").strip() == "conda"
             if by_conda or not ("dir_info" in source or "vcs_info" in source):  # conda notes the folder of its own builds
                 continue
-            lines = record.with_name("RECORD").read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError, TypeError):
             continue
-        files = (line.split(",")[0] for line in lines)
-        found.update(Path(Path(one).parts[0]).stem for one in files if one.endswith(".py") and not one.startswith(".."))
+        found.update(Path(name).stem for name in _installed_by(record.with_name("RECORD")))
     return frozenset(found)
+
+
+def _installed_by(record: Path) -> set[str]:
+    """The names of the folders and modules that one distribution has brought, from the list of its files."""
+    try:
+        files = [line.split(",")[0] for line in record.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return set()
+    return {one.split("/")[0] for one in files if one.endswith((".py", ".so", ".pyd")) and not one.startswith((".", "/"))}

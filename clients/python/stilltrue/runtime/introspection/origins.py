@@ -22,14 +22,27 @@ _OF_NAMEDTUPLES = ("_tuple_new",)
 _OF_SQLALCHEMY = re.compile(r"<sqlalchemy generated .* sqlalchemy\.")
 """The files of the functions that SQLAlchemy makes from text; before 2.1 these are known by their names only."""
 _NAMES_OF_SQLALCHEMY = ("target", "fn")
-_DATABASES = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\](?:sqlalchemy|psycopg|psycopg2|psycopg_pool|asyncpg|django[/\\]db)[/\\]"
+_DJANGO_DB = re.compile(r"[/\\]django[/\\]db[/\\]")
+_DATABASES = frozenset({"sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "asyncpg"})
+_HTTP_LIBRARIES = frozenset(
+    {
+        *(
+            "requests",
+            "urllib3",
+            "httpx",
+            "httpcore",
+            "aiohttp",
+            "h11",
+            "h2",
+            "anyio",
+            "asgiref",
+            "flask",
+            "werkzeug",
+            "django",
+        ),
+        *("starlette", "fastapi", "uvicorn", "gunicorn", "hypercorn", "waitress"),
+    }
 )
-_HTTP_LIBRARIES = (
-    *("requests", "urllib3", "httpx", "httpcore", "aiohttp", "h11", "h2", "anyio", "asgiref", "flask", "werkzeug", "django"),
-    *("starlette", "fastapi", "uvicorn", "gunicorn", "hypercorn", "waitress"),
-)
-_HTTP = re.compile(rf"[/\\](?:site|dist)-packages[/\\](?:{'|'.join(_HTTP_LIBRARIES)})[/\\]")
 """Libraries between the application and HTTP, left out of the stacks shown to people."""
 
 
@@ -93,7 +106,7 @@ def is_of_own_module(kind: type) -> bool:
 @cached_by_code
 def is_http_library(code: CodeType) -> bool:
     """Whether this is code of a library between the application and HTTP."""
-    return _HTTP.search(code.co_filename) is not None
+    return _name_of_package(code) in _HTTP_LIBRARIES
 
 
 def is_of_http_library(kind: type) -> bool:
@@ -104,7 +117,13 @@ def is_of_http_library(kind: type) -> bool:
 @cached_by_code
 def is_database_library(code: CodeType) -> bool:
     """Whether this is code of a library between the application and a database."""
-    return _DATABASES.search(code.co_filename) is not None or _is_made_by_sqlalchemy(code)
+    name, file = _name_of_package(code), code.co_filename
+    return name in _DATABASES or (name == "django" and _DJANGO_DB.search(file) is not None) or _is_made_by_sqlalchemy(code)
+
+
+def _name_of_package(code: CodeType) -> str:
+    package = own_packages.package_of(code.co_filename)
+    return "" if package is None else os.path.basename(package)  # noqa: PTH119 - of each code object of a stack
 
 
 class Origin(Enum):
