@@ -465,6 +465,28 @@ def test_instrument_records_servers_and_channels_made_afterwards(instrumented: A
     assert served.caller == ("orders", instrumented.process.incarnation)
 
 
+@pytest.mark.parametrize("module", [grpc, grpc.aio])
+@pytest.mark.parametrize("given", [{}, {"interceptors": ("the application's",)}])
+def test_an_instrumentation_beneath_may_insert_its_own_interceptor(
+    alone: Join, monkeypatch: pytest.MonkeyPatch, module: Any, given: dict[str, Any]
+) -> None:
+    """As Elastic APM does."""
+
+    def server(*_: Any, **options: Any) -> list[Any]:
+        interceptors: list[Any] = options["interceptors"]
+        interceptors.insert(0, "another's")
+        return interceptors
+
+    monkeypatch.setattr(module, "server", server)
+    agent = stilltrue.instrument(service="orders", enabled=False)
+    try:
+        made: Any = module.server(ThreadPoolExecutor(1), **given)
+    finally:
+        stilltrue.uninstrument()
+    assert agent.process.service == "orders"
+    assert [made[0], *made[2:]] == ["another's", *given.get("interceptors", ())]
+
+
 def test_a_channel_counts_while_the_application_has_a_stub_of_it(instrumented: Agent) -> None:
     stub: Any = grpc.insecure_channel("127.0.0.1:1").unary_unary("/t.T/Do")  # as ``Stub(grpc.insecure_channel(...))``
     gc.collect()

@@ -146,7 +146,10 @@ def _aio_server(agent: Agent, original: Callable[..., Any], *args: Any, **kwargs
     return original(*positional, **kwargs)
 
 
-def _first(ours: Any, others: Any) -> tuple[Any, ...]:
-    """Put our interceptor before the others, unless the application has already added one."""
-    given = tuple(others or ())
-    return given if any(isinstance(other, type(ours)) for other in given) else (ours, *given)
+def _first(ours: Any, others: Any) -> list[Any]:
+    """Put our interceptor before the others, unless the application has already added one.
+
+    A list: Elastic APM inserts its own into it.
+    """
+    given = list(others or ())
+    return given if any(isinstance(other, type(ours)) for other in given) else [ours, *given]

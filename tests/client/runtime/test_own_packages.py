@@ -126,7 +126,7 @@ def note(package: Path, **more: str) -> None:
 @pytest.fixture(params=["lib/site-packages", "vendored"])
 def installed(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A folder of installed packages whose ``main()`` prints what is the program's own. ``vendored``: with ``--target``."""
-    folder = tmp_path / request.param
+    folder = tmp_path / str(request.param)
     for name in ("shop", "library", "uvicorn"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("")

@@ -60,6 +60,12 @@ def package_of(file: str) -> str | None:
     return None
 
 
+def name_of(file: str) -> str:
+    """The name of the installed package that a file belongs to; empty if it is not installed."""
+    package = package_of(file)
+    return "" if package is None else os.path.basename(package)  # noqa: PTH119 - of each code object of a stack
+
+
 @functools.cache
 def _installed_in(folder: str) -> frozenset[str]:
     """The names of the packages and modules that were installed into a folder other than ``site-packages``."""

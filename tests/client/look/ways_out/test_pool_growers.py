@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -178,6 +179,29 @@ def test_a_method_of_another_server_that_enlarges_the_pool_is_doubt(
     _POOLS.clear()
     assert ("/s/Resize" in look.doubt) is doubtful, look.doubt
     assert not look.ways_out
+
+
+_JOBS = ThreadPoolExecutor(1)
+
+
+def hands_on(request: bytes, _: Any) -> bytes:
+    return _JOBS.submit(bytes, request).result()
+
+
+def test_a_method_that_uses_a_pool_is_no_doubt_if_submit_is_wrapped(
+    alone: Callable[..., Agent], stuck: Stuck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentry wraps it, to pass its scopes on."""
+    wrapped: Any = ThreadPoolExecutor.submit
+
+    @functools.wraps(wrapped)
+    def submit(self: ThreadPoolExecutor, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return wrapped(self, fn, *args, **kwargs)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+    with serving(alone("admin"), Work=hands_on):
+        look = looked_at(alone, stuck, ThreadPoolExecutor(1))
+    assert not look.doubt
 
 
 def test_the_pool_size_is_the_one_at_the_cut(alone: Callable[..., Agent]) -> None:

@@ -52,6 +52,19 @@ def test_an_object_is_walked_again_for_an_actor_whose_code_ends_waits() -> None:
     assert reach.held_by_name(named, ends=True) == {id(event)}
 
 
+def test_what_threads_keep_for_themselves_is_behind_their_local() -> None:
+    class Sub(threading.local):
+        pass
+
+    kept, other, plain = Sub(), Sub(), threading.local()
+    event = threading.Event()
+    kept.jobs = [event]
+    other.jobs = plain.jobs = [threading.Event()]
+    reach = Reach((event,), Budget(), named_targets_count=False)
+    assert reach.held_by_name((kept,), ends=True) == {id(event)}
+    assert reach.held_by_name((other, plain), ends=True) == set()
+
+
 def test_called_code_is_read_once_and_remembers_whether_it_reaches_a_target() -> None:
     event, asked = threading.Event(), list[tuple[Any, bool]]()
 

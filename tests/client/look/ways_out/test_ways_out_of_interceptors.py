@@ -82,6 +82,17 @@ async def waits_in_a_task(call: Any) -> Any:
     return call
 
 
+async def adds_a_callback(call: Any) -> Any:
+    call.add_done_callback(lambda _: None)
+    return call
+
+
+async def adds_a_callback_and_waits(call: Any) -> Any:
+    call.add_done_callback(lambda _: None)
+    await call.code()
+    return call
+
+
 async def cancels_later(call: Any) -> Any:
     asyncio.get_running_loop().call_later(FAR_SECONDS, call.cancel)
     return call
@@ -98,11 +109,43 @@ async def waits_within(call: Any) -> Any:
     return call
 
 
-@pytest.mark.parametrize("behaviour", [passes_on, waits_for_the_end, waits_in_a_task])
+AWAITING = [passes_on, waits_for_the_end, waits_in_a_task, adds_a_callback, adds_a_callback_and_waits]
+"""The callbacks are metrics, for example: they act once the call is over."""
+
+
+@pytest.mark.parametrize("behaviour", AWAITING)
 async def test_an_interceptor_that_only_awaits_its_call_is_not_a_way_out(world: LoopWorld, behaviour: Any) -> None:
     look = await look_through(world, behaviour)
     assert free_of_ways_out(look)
     assert not any(one.doubt for one in look.parties)
+
+
+TRACER = """
+import asyncio
+
+def factory(loop, coroutine, **more):
+    async def traced():
+        return await coroutine
+
+    return asyncio.Task(traced(), loop=loop, **more)
+"""
+
+
+@pytest.fixture
+async def traced() -> AsyncIterator[None]:
+    """The loop's tasks run coroutines of a library, which await those that they were made for: Datadog's, for example."""
+    names: dict[str, Any] = {}
+    exec(compile(TRACER, "/app/lib/python3/site-packages/tracer/patch.py", "exec"), names)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(names["factory"])
+    yield
+    loop.set_task_factory(None)
+
+
+@pytest.mark.parametrize("behaviour", AWAITING)
+async def test_nor_is_it_a_way_out_if_a_tracer_wraps_all_tasks(world: LoopWorld, traced: None, behaviour: Any) -> None:
+    look = await look_through(world, behaviour)
+    assert free_of_ways_out(look), look
 
 
 @pytest.mark.parametrize("behaviour", [cancels_later, waits_until, waits_within])
@@ -121,6 +164,29 @@ async def test_an_interceptor_that_awaits_something_else_may_end_the_wait(world:
     assert ends
     assert all(end is not None and end <= world.cut.cut_at for end in ends)
     assert all(one.doubt for one in look.parties)
+
+
+async def test_an_interceptor_goes_on_when_its_caller_does(world: LoopWorld) -> None:
+    """Once the call is over, it may release the lock that others wait for: OpenTelemetry's and Sentry's seem to."""
+    lock = asyncio.Lock()
+
+    async def may_release(call: Any) -> Any:
+        if await call.code() is grpc.StatusCode.ABORTED:
+            lock.release()
+        return call
+
+    async def under_lock(ask: Any) -> None:
+        async with lock:
+            await ask(b"")
+
+    async def body(world: LoopWorld) -> None:
+        async with intercepted(world, may_release) as channel:
+            await asyncio.gather(under_lock(channel.unary_unary("/t.T/Stuck")), under_lock(world.quick))
+
+    look = await world.look(body)
+    (at_lock,) = [wait.waiter for wait in world.cut.waits if wait.what.startswith("a lock")]
+    (seen,) = [one for one in look.parties if one.party == at_lock]
+    assert not [way for way in seen.ways_out if way.party is None and "may_release" in way.text]
 
 
 class Refreshes(grpc.aio.UnaryUnaryClientInterceptor):

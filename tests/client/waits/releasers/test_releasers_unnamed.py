@@ -357,6 +357,43 @@ def test_a_collector_callback_is_a_way_out(front: Front, collected: tuple[list[A
     assert bool(found) is releases
 
 
+REGISTRY = """
+locks = []
+
+def reset():
+    for lock in locks:
+        lock.release()
+
+class Registry:
+    def __init__(self):
+        self.resets = {"all": reset}
+
+    def add(self, name):
+        self.resets[name] = len
+
+registry = Registry()
+
+def called(phase, _):
+    if phase == "never":
+        registry.add(phase)
+"""
+
+
+@pytest.mark.parametrize(("package", "found"), [("jobs", True), ("ddtrace", False)])
+def test_a_tracers_registry_of_functions_is_no_way_out(front: Front, package: str, found: bool) -> None:
+    """It has hundreds, some of which reset locks: its own."""
+    names: dict[str, Any] = {}
+    exec(compile(REGISTRY, f"/app/lib/python3/site-packages/{package}/hooks.py", "exec"), names)
+    lock = threading.Lock()
+    names["locks"].append(lock)
+    gc.callbacks.append(names["called"])
+    hold(front, lock)
+    seen = looked_at(front, lock, "garbage is collected")
+    gc.callbacks.remove(names["called"])
+    front.let_go()
+    assert bool(seen) is found
+
+
 _KEPT: list[Any] = []
 
 

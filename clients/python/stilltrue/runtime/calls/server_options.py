@@ -49,7 +49,7 @@ def server_of_thread() -> Any:
 def options_of_task() -> list[Any]:
     """The options of the server that the current task runs."""
     task = asyncio.current_task()
-    return [] if task is None else _options_behind(task.get_coro())
+    return [] if task is None else _options_behind(compat.coroutine_of(task))
 
 
 def _options_behind(thing: Any) -> list[Any]:

@@ -12,12 +12,14 @@ from stilltrue.runtime.compat.callables import (
     closure_of,
     code_behind,
     code_of,
+    coroutine_of,
     held_by_coroutine,
     is_function,
     items_of_array,
     module_of,
     name_of,
     referred_to_by_coroutine,
+    wrappers_of,
 )
 from stilltrue.runtime.compat.django_connections import connections_of_threads, thread_of_connection
 from stilltrue.runtime.compat.grpc_objects.aborting import abort_served, cancel_awaited
@@ -227,6 +229,7 @@ __all__ = [
     "closure_of",
     "code_behind",
     "code_of",
+    "coroutine_of",
     "codes_scheduled",
     "connectivity_callbacks",
     "context_of",
@@ -352,4 +355,5 @@ __all__ = [
     "weakref_callbacks",
     "with_proxies",
     "wrapped_objects",
+    "wrappers_of",
 ]

@@ -12,7 +12,8 @@ from typing import Any
 from weakref import ref
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.introspection.frames import frame_of
+from stilltrue.runtime.introspection.frames import awaited_by, frame_of, variables_of
+from stilltrue.runtime.own_packages import is_installed_library
 
 Task = asyncio.Task[Any]
 Where = tuple[tuple[CodeType, int], ...]
@@ -20,6 +21,7 @@ Where = tuple[tuple[CodeType, int], ...]
 _FRAMES_HOLD = sys.version_info < (3, 11)
 """Whether a coroutine's variables are held by its frame object."""
 WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"})
+_WRAPPED_MAX = 4
 _PASSING_ON = {
     "stilltrue.runtime.calls.callbacks": "callback",
     "stilltrue.sync.call": "recorded",
@@ -85,6 +87,31 @@ def code_behind(callback: Any) -> tuple[CodeType | None, dict[str, Any], Any]:
     if type(callback) is not FunctionType:
         return None, {}, None
     return callback.__code__, callback.__globals__, owner
+
+
+def coroutine_of(task: Task) -> Any:
+    """The coroutine that a task was made to run, without the :func:`wrappers_of` it."""
+    wrappers = wrappers_of(task)
+    return awaited_by(wrappers[-1]) if wrappers else task.get_coro()
+
+
+def wrappers_of(task: Task) -> list[Any]:
+    """The coroutines of libraries in which a task's own is wrapped, outermost first; each has the next one in a variable.
+
+    Tracers (Datadog's, Sentry's) make such coroutines, to pass their contexts on.
+    """
+    found: list[Any] = []
+    coroutine = task.get_coro()
+    while (
+        len(found) < _WRAPPED_MAX and type(coroutine) is CoroutineType and is_installed_library(coroutine.cr_code.co_filename)
+    ):
+        within, frame = awaited_by(coroutine), frame_of(coroutine)
+        is_coroutine = type(within) is CoroutineType or hasattr(type(within), "cr_await")
+        if not is_coroutine or frame is None or not any(one is within for one in variables_of(frame).values()):
+            break
+        found.append(coroutine)
+        coroutine = within
+    return found
 
 
 def name_of(callback: Any) -> str:

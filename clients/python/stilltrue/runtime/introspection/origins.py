@@ -24,6 +24,7 @@ _OF_SQLALCHEMY = re.compile(r"<sqlalchemy generated .* sqlalchemy\.")
 _NAMES_OF_SQLALCHEMY = ("target", "fn")
 _DJANGO_DB = re.compile(r"[/\\]django[/\\]db[/\\]")
 _DATABASES = frozenset({"sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "asyncpg"})
+_TRACERS = frozenset({"ddtrace", "elasticapm", "newrelic", "opentelemetry", "sentry_sdk"})
 _HTTP_LIBRARIES = frozenset(
     {
         *(
@@ -106,7 +107,7 @@ def is_of_own_module(kind: type) -> bool:
 @cached_by_code
 def is_http_library(code: CodeType) -> bool:
     """Whether this is code of a library between the application and HTTP."""
-    return _name_of_package(code) in _HTTP_LIBRARIES
+    return own_packages.name_of(code.co_filename) in _HTTP_LIBRARIES
 
 
 def is_of_http_library(kind: type) -> bool:
@@ -117,13 +118,15 @@ def is_of_http_library(kind: type) -> bool:
 @cached_by_code
 def is_database_library(code: CodeType) -> bool:
     """Whether this is code of a library between the application and a database."""
-    name, file = _name_of_package(code), code.co_filename
+    file = code.co_filename
+    name = own_packages.name_of(file)
     return name in _DATABASES or (name == "django" and _DJANGO_DB.search(file) is not None) or _is_made_by_sqlalchemy(code)
 
 
-def _name_of_package(code: CodeType) -> str:
-    package = own_packages.package_of(code.co_filename)
-    return "" if package is None else os.path.basename(package)  # noqa: PTH119 - of each code object of a stack
+@cached_by_code
+def is_tracing_library(code: CodeType) -> bool:
+    """Whether this is code of a library that only watches the program."""
+    return own_packages.name_of(code.co_filename) in _TRACERS
 
 
 class Origin(Enum):

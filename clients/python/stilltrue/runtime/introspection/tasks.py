@@ -136,7 +136,7 @@ def _is_inside_grpc(future: Any) -> bool:
     """Whether ``future`` is a task that ``grpc.aio`` created for a call."""
     if not isinstance(future, asyncio.Task):
         return False
-    code = getattr(future.get_coro(), "cr_code", None)
+    code = getattr(compat.coroutine_of(future), "cr_code", None)
     return code is not None and code.co_filename.startswith(_GRPC_AIO)
 
 
@@ -239,7 +239,7 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
 
 def _sends_requests(task: Task) -> bool:
     """Whether a task of ``grpc.aio`` asks the application's iterator for the requests of a call."""
-    return getattr(task.get_coro(), "__name__", "") == "_consume_request_iterator"
+    return getattr(compat.coroutine_of(task), "__name__", "") == "_consume_request_iterator"
 
 
 def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:

@@ -220,7 +220,7 @@ def _is_at_work_since(places: Places, task: Task, covered: IdleDeclaration | Non
         return False
     if task_rests(task, timed) if has_own_code(task) else _awaits_others(task, timed):
         return False
-    code, context = compat.code_of(task.get_coro()), compat.context_of(task)
+    code, context = compat.code_of(compat.coroutine_of(task)), compat.context_of(task)
     by_nobody = context is None or context.get(places.root) is None
     return by_nobody and code is not None and _is_of_application(code)
 

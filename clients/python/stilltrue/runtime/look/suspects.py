@@ -33,6 +33,7 @@ def handles_of(place: Place) -> list[Any]:
             found += _calls_in(frame)
     if place.task is not None:
         found += _of_task(place)
+    found += [state for one in found if issubclass(type(one), grpc.aio.Call) and (state := compat.state_of(one)) is not None]
     call = request_written(place.frames)
     handle = None if call is None or call.made.handle is None else call.made.handle()
     return found if handle is None else [*found, handle]

@@ -17,8 +17,8 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.ways_out.reach import NEAR_MAX, SKIPPED_CLASSES, is_open, named_by
+from stilltrue.runtime.own_packages import is_installed_library
 
-_INSTALLED = "-packages"
 _NEAR_MIN, _NEAR_FOR_EACH = 100, 20
 _OF_OTHERS = 40
 
@@ -40,7 +40,7 @@ def _searched(frames: Iterable[FrameType], far: int) -> list[FrameType]:
     own: list[FrameType] = []
     others: list[FrameType] = []
     for frame in frames:
-        (others if _INSTALLED in frame.f_code.co_filename else own).append(frame)
+        (others if is_installed_library(frame.f_code.co_filename) else own).append(frame)
     return own if far < _OF_OTHERS else own + others
 
 

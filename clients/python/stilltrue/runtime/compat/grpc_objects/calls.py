@@ -15,7 +15,7 @@ from grpc._cython import cygrpc
 from grpc.aio import _call as _aio_call
 from grpc.aio import _interceptor
 
-from stilltrue.runtime.compat.callables import Task, closure_of, code_behind, module_of
+from stilltrue.runtime.compat.callables import Task, closure_of, code_behind, coroutine_of, module_of
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
 from stilltrue.runtime.compat.tasks import REMOVE_FROM_SET, is_task
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
@@ -34,7 +34,7 @@ _WRITTEN_TO = (_aio_call.StreamUnaryCall, _aio_call.StreamStreamCall)
 
 def runs_interceptors(future: Any) -> bool:
     """Whether ``future`` is the task that runs the client interceptors of a ``grpc.aio`` call."""
-    code = getattr(future.get_coro(), "cr_code", None) if is_task(future) else None
+    code = getattr(coroutine_of(future), "cr_code", None) if is_task(future) else None
     return code is not None and code.co_filename == _interceptor.__file__
 
 
@@ -70,7 +70,7 @@ def state_of(call: Any) -> Any:
 
 def state_of_task(task: Task) -> Any:
     """gRPC's state of the ``grpc.aio`` call that a task of gRPC's makes; None for any other task."""
-    frame = frame_of(task.get_coro())
+    frame = frame_of(coroutine_of(task))
     call = variables_of(frame).get("self") if frame is not None and is_grpc(frame.f_code.co_filename) else None
     return None if call is None else getattr(call, "_cython_call", None)
 
@@ -132,7 +132,7 @@ def is_call_registry_ref(weak: Any) -> bool:
 def serves_call(task: Task, call: Any) -> bool:
     """Whether this is one of the tasks in which gRPC starts ``call``, and waits for its only reply or its status."""
     own = (getattr(call, "_initializer", None), getattr(call, "_call_response", None))
-    name = str(getattr(task.get_coro(), "__qualname__", ""))
+    name = str(getattr(coroutine_of(task), "__qualname__", ""))
     return task in own or name == "_AioCall._handle_status_once_received"
 
 

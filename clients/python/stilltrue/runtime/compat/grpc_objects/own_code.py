@@ -9,7 +9,7 @@ from types import CoroutineType
 import grpc
 import grpc.aio
 
-from stilltrue.runtime.compat.callables import Task
+from stilltrue.runtime.compat.callables import Task, coroutine_of
 
 _GRPC = tuple(
     str(Path(grpc.__file__).parent.with_name(name)) + os.sep
@@ -27,7 +27,7 @@ def is_grpc(filename: str) -> bool:
 
 def is_grpc_task(task: Task) -> bool:
     """Whether gRPC created ``task`` for a call or a server."""
-    coroutine = task.get_coro()
+    coroutine = coroutine_of(task)
     code = getattr(coroutine, "cr_code", None)
     if code is None:  # compiled; no file name before grpcio 1.66
         return type(coroutine) is not CoroutineType and str(getattr(coroutine, "__qualname__", "")).startswith(_GRPC_COROUTINES)

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 from grpc._cython import cygrpc
 
-from stilltrue.runtime.compat.callables import Task, module_of
+from stilltrue.runtime.compat.callables import Task, coroutine_of, module_of
 from stilltrue.runtime.compat.grpc_objects.channels import KINDS
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
 from stilltrue.runtime.compat.tasks import is_task
@@ -148,7 +148,7 @@ def aio_seconds_left(task: Task) -> float | None:
 
 def _held_by_task(task: Task, name: str) -> Any:
     """The compiled object of gRPC with this class's name that a task's coroutine leads to; None if there is none."""
-    level: list[Any] = [task.get_coro()]
+    level: list[Any] = [coroutine_of(task)]
     for _ in range(_SERVER_DEPTH_MAX):
         level = [one for holder in level for one in gc.get_referents(holder)]
         for one in level:

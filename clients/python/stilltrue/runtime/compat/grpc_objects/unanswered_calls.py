@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Iterator
 from typing import Any
 
-from stilltrue.runtime.compat.callables import Task, module_of
+from stilltrue.runtime.compat.callables import Task, coroutine_of, module_of
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc_task
 from stilltrue.runtime.compat.tasks import is_task, tasks_of
 
@@ -30,7 +30,7 @@ def tasks_that_await_ends(loop: AbstractEventLoop) -> Iterator[tuple[Task, Task]
     """gRPC's tasks that wait for the end of a call that ``loop`` serves, each with the task of its handler."""
     for task in tasks_of(loop) or ():
         if not task.done() and is_grpc_task(task):
-            scopes = (one for one in gc.get_referents(task.get_coro()) if _is_compiled(one))
+            scopes = (one for one in gc.get_referents(coroutine_of(task)) if _is_compiled(one))
             handlers = (one for scope in scopes for one in gc.get_referents(scope) if is_task(one) and one is not task)
             yield from ((task, handler) for handler in dict.fromkeys(handlers))
 
@@ -42,7 +42,7 @@ def is_call_left_to_grpc(waiting: Task) -> bool:
     """
     if sys.getallocatedblocks() > BLOCKS_MAX or gc.get_freeze_count() > _FROZEN_MAX:
         return False
-    states = [one for one in _parts_of(waiting.get_coro()) if type(one).__name__ == _STATE]
+    states = [one for one in _parts_of(coroutine_of(waiting)) if type(one).__name__ == _STATE]
     if len(states) != 1:
         return False
     return not any(type(one).__name__ == _CONTEXT for one in gc.get_referrers(states[0]))

@@ -82,6 +82,12 @@ def interceptor_tasks(future: Any) -> InterceptorTasks | None:
     )
 
 
+def awaits_call(task: Task) -> bool:
+    """Whether ``task`` runs the interceptors of a call and awaits that call, so it goes on when its caller does (rule 2)."""
+    future = blocking_future(task) if compat.runs_interceptors(task) else None
+    return future is not None and _is_awaiting_call(future, compat.await_chain(task.get_coro()))
+
+
 def interceptor_deadlines(
     interceptors: InterceptorTasks | None, timers: Mapping[int, float], waits: Callable[[Task], bool]
 ) -> Iterator[float | None]:

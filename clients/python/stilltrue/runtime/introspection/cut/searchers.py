@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from stilltrue.protocol.report import Hold
+from stilltrue.runtime.introspection.cut.client_interceptors import awaits_call
 from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.parties import Parties
@@ -69,7 +70,8 @@ class Searchers:
     def remember_tasks(self, view: LiveProcessView, waits: Iterable[SeenWait], served: set[Task]) -> None:
         """Remember the tasks whose waits need a proof. ``waits``: those of blocked threads; ``served``: tasks that serve."""
         every = served | self.feeders.tasks() | feeders.tasks(view).keys()
-        self.reached.remember(view.unexplained_tasks(list(waits), every))
+        unexplained = view.unexplained_tasks(list(waits), every)
+        self.reached.remember((task, future) for task, future in unexplained if not awaits_call(task))
 
     def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
         """Which party holds, or alone may provide, what parties of this or of other processes wait for."""

@@ -20,7 +20,6 @@ Rules:
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from stilltrue.runtime import compat
+from stilltrue.runtime import compat, own_packages
 from stilltrue.runtime.bytecode.instructions import IS_TRANSLATED, instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library, is_own_code
@@ -62,9 +61,9 @@ from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
 from stilltrue.runtime.waits.resolvers.anyio_waits import ON_BEHALF
 
 _RELEASE = frozenset({"release"})
-_LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
-_ANYIO = re.compile(r"[/\\](?:site|dist)-packages[/\\]anyio[/\\]")
-_REDIS = re.compile(r"[/\\](?:site|dist)-packages[/\\]redis[/\\]")
+_OF_EXECUTORS = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
+_LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"} | _OF_EXECUTORS
+_ANYIO, _REDIS = "anyio", "redis"
 _MULTIPROCESSING = "multiprocessing"
 _RECEIVING = frozenset({"recv", "get", "get_nowait"})
 _OF_PIPES = ("multiprocessing.connection", "multiprocessing.queues")
@@ -255,8 +254,9 @@ def _ignored_names(code: CodeType) -> frozenset[str]:
     own = _RELEASE if not code.co_flags & _SUSPENDS and _releases_only_own(code) else frozenset()
     if not code.co_flags & _YIELDS and not ENDING.isdisjoint(code.co_names) and ends_only_own(code):
         own |= ENDING
-    own |= ON_BEHALF if _ANYIO.search(code.co_filename) else frozenset()
-    return own | DELETING if _REDIS.search(code.co_filename) else own
+    package = own_packages.name_of(code.co_filename)
+    own |= ON_BEHALF if package == _ANYIO else frozenset()
+    return own | DELETING if package == _REDIS else own
 
 
 @cached_by_code

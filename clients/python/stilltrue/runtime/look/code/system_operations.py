@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
+from stilltrue.runtime import own_packages
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
 
@@ -24,7 +25,7 @@ SIGNALS_PROCESSES = "signals processes"
 OPENS_FILES = "opens files"
 """Likewise: it may open a file, and close it."""
 OPERATIONS = frozenset({DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES})
-_FILELOCK = re.compile(r"[/\\](?:site|dist)-packages[/\\]filelock[/\\]")
+_FILELOCK = "filelock"
 _DELETING = frozenset({"unlink", "rmtree", "removedirs"})
 _OPENING = frozenset({"open", "fdopen", "FileIO", "lockf", "flock", "read_text", "read_bytes", "write_text", "write_bytes"})
 _OPENING_BY_LIBRARY = frozenset(
@@ -46,7 +47,7 @@ _KILLS = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
 
 def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str, Any]) -> Iterator[str]:
     """The further names of code that uses these ``words``; ``names``: its globals."""
-    if not is_application(code) or _FILELOCK.search(code.co_filename):
+    if not is_application(code) or own_packages.name_of(code.co_filename) == _FILELOCK:
         return
     by_os = any(word in words and ("os" in words or names.get(word) is getattr(os, word)) for word in _OF_OS)
     if by_os or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):

@@ -15,6 +15,7 @@ Rules:
    changes the flag.
 6. A task makes progress when it is cancelled: by a timer of its loop, by a failing sibling in its task group, together with its
    awaiters, by an actor that makes progress, can reach it and mentions cancelling; and, if it serves a call, by its caller.
+7. A task that runs the client interceptors of a call, and awaits the call, makes progress when its caller's wait ends.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.cut.client_interceptors import awaits_call
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read, siblings_of, timers
@@ -212,7 +214,15 @@ class ProgressAnalysis:
             return NEVER
         if party is not None and party in self._waiting:
             return Progress(parties=frozenset((party,)))
+        callers = self._callers_behind(task)
+        if callers:
+            return Progress(parties=callers)
         return loop if held_up else self._of_await_or_cancellation(task)
+
+    def _callers_behind(self, task: Task) -> frozenset[PartyName]:
+        """The parties whose call a task awaits for them as its interceptors; they are in recorded waits for it."""
+        parties = [self._places.party_of(one) for one in awaiters(task)] if awaits_call(task) else []
+        return frozenset(one for one in parties if one is not None and one in self._waiting)
 
     def _of_await_or_cancellation(self, task: Task) -> Progress:
         """Whether a task makes progress once its loop runs."""

@@ -76,6 +76,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
         party = places.party_of(task)
         place = places.of_task(task, party)
         own = {id(one) for one in place.coroutines}
+        wrapping = set(map(id, compat.wrappers_of(task)))
         speaking = False
         for one in reversed(place.coroutines):
             frame = frame_of(one)
@@ -84,6 +85,8 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
             if is_library(frame.f_code):
                 yield from _caller_in_library(frame, f"task {task.get_name()}", party=party, owner=task)
             ends = not is_library(frame.f_code) and frame_may_end(frame)
+            if id(one) in wrapping and not ends:
+                continue
             text = f"task {task.get_name()}, which holds it: {place.stack()[0]}"
             yield Actor(
                 text=text,

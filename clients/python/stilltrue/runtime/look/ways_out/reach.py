@@ -14,7 +14,7 @@ Rules:
    its end calls.
 4. In a container with many items, and where the walk stops, the objects directly behind are read in bulk.
 5. A party that can undo what another holds can use anything with attributes: threads, classes, functions. Variables of a
-   context or thread cannot be interpreted, so they may be anything.
+   context cannot be interpreted, so they may be anything; those of threads are in dictionaries.
 6. No application code runs: the walk inspects types and never calls objects.
 """
 
@@ -82,7 +82,6 @@ SKIPPED_CLASSES = (
 )
 
 _HAVING = (type, threading.Thread, Context)
-_OPAQUE = (ContextVar, threading.local)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _TASK_LOCKS = (asyncio.Lock, asyncio.Semaphore)
 
@@ -277,7 +276,7 @@ class Reach:
             if key in targets:
                 found.add(key)
                 todo.extend(compat.wrapped_objects(thing) or ())
-            elif not self._named_targets_count and issubclass(type(thing), _OPAQUE):
+            elif not self._named_targets_count and issubclass(type(thing), ContextVar):
                 found |= targets.keys()
             elif not self.is_skipped(thing):
                 todo.extend(_read_object(thing)[2])

@@ -16,12 +16,12 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.collector import objects_of
 from stilltrue.runtime.introspection.frames import frame_of, no_collection
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.own_packages import is_own, package_of
 
 BLOCKS_MAX = 1_500_000
 """Maximum number of allocated memory blocks (one to three per object): reading more would stop the process for too long."""
 _FROZEN_MAX = 1_000
 """Python 3.12 has frozen some hundred objects of its own when it starts; an application has tens of thousands."""
-_INSTALLED = "-packages"
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _COUNTED = frozenset({FunctionType, *_SUSPENDED})
 
@@ -79,11 +79,11 @@ def codes_within(code: CodeType) -> Iterator[CodeType]:
 
 
 def root_of(code: CodeType) -> str:
-    """The folder of the installed package that a code object belongs to; empty if it is not installed."""
-    before, found, after = code.co_filename.replace("\\", "/").partition(f"{_INSTALLED}/")
-    return f"{before}{found}{after.partition('/')[0]}" if found else ""
+    """The folder of the library that a code object belongs to; empty for the application's own code."""
+    package = package_of(code.co_filename)
+    return "" if package is None or is_own(package) else package
 
 
 def is_of(code: CodeType, roots: frozenset[str]) -> bool:
-    """Whether code is the application's own: not installed, or in one of these packages."""
+    """Whether code is the application's own, or in one of these libraries."""
     return is_application(code) and (not (root := root_of(code)) or root in roots)

@@ -37,7 +37,7 @@ def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
 
 
 def _is_asgirefs(task: Any) -> bool:
-    return getattr(task.get_coro(), "__qualname__", "") == _OF_ASGIREF
+    return getattr(compat.coroutine_of(task), "__qualname__", "") == _OF_ASGIREF
 
 
 RESOLVERS = (Resolver((("asyncio/base_events.py", "BaseEventLoop.run_until_complete"),), _read),)

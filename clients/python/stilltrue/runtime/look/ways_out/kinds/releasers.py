@@ -13,6 +13,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.origins import is_tracing_library
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.called_code.ending import ended_by
 from stilltrue.runtime.look.ways_out.actors import Actor
@@ -34,11 +35,12 @@ class Releasers:
         waits: Mapping[PartyName, SeenWait],
         handles: Mapping[PartyName, Iterable[Any]],
         budget: Budget,
-        through_globals: Callable[[CodeType], bool] = lambda _: True,
+        through_globals: Callable[[CodeType], bool] = lambda code: not is_tracing_library(code),
     ) -> None:
         """``waits``: by waiting party; ``handles``: the objects that end a party's wait when completed or cancelled.
 
         ``through_globals``: whether code that is called without being named may undo something through the globals it names.
+        A tracer has hundreds of such functions in its registries, which end nothing of the program.
         """
         self._waiting: dict[int, list[PartyName]] = {}
         self._named: dict[frozenset[str], list[PartyName]] = {}
