@@ -24,6 +24,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import forget_all
+from stilltrue.runtime.introspection.frames import frames_of_this_thread
 from stilltrue.runtime.started_program import SERVERS, module_of_application
 
 _INSTALLED = re.compile(r"(.*[/\\])?(?:site|dist)-packages[/\\][^/\\]+")
@@ -94,12 +95,13 @@ def add(module: object) -> None:
 
 def add_maker() -> None:
     """Add the package whose code makes the agent; not what makes the first channel in a program that was launched with it."""
-    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to find a caller
-    while frame.f_code.co_filename.startswith(_OURS):
-        if frame.f_back is None or frame.f_globals.get("__name__") == _LAUNCHER:
+    for frame in frames_of_this_thread():
+        name = frame.f_globals.get("__name__")
+        if not frame.f_code.co_filename.startswith(_OURS):
+            add(name)
             return
-        frame = frame.f_back
-    add(frame.f_globals.get("__name__"))
+        if name == _LAUNCHER:
+            return
 
 
 def add_handler(behaviour: Any) -> None:
