@@ -45,6 +45,42 @@ MUTANTS = (
         quick=True,
     ),
     Mutant(
+        "a program that is installed itself is taken for a library",
+        "stilltrue.runtime.own_packages",
+        "if package is not None and not _known.get(package) and Path(package).stem not in _RUNNERS:",
+        "if False:",
+        "tests/client/runtime/test_own_packages.py::test_a_package_with_the_handlers_of_a_server_is_the_programs_own",
+    ),
+    Mutant(
+        "a task that a tracer has wrapped is not known for what it runs",
+        "stilltrue.runtime.compat.callables",
+        "found.append(coroutine)\n        coroutine = within",
+        "break",
+        "tests/client/look/ways_out/test_ways_out_of_interceptors.py::test_nor_is_it_a_way_out_if_a_tracer_wraps_all_tasks",
+    ),
+    Mutant(
+        "the interceptors of a call go on by themselves",
+        "stilltrue.runtime.look.progress.analysis",
+        "if callers:",
+        "if False:",
+        "tests/client/look/ways_out/test_ways_out_of_interceptors.py::test_an_interceptor_goes_on_when_its_caller_does",
+    ),
+    Mutant(
+        "a callback that an interceptor adds to a call is that of another call",
+        "stilltrue.runtime.look.suspects",
+        "found += [state for one in found if",
+        "found += [state for one in () if",
+        "tests/client/look/ways_out/test_ways_out_of_interceptors.py::"
+        "test_an_interceptor_that_only_awaits_its_call_is_not_a_way_out",
+    ),
+    Mutant(
+        "a tracer's registry of functions may end what the program waits for",
+        "stilltrue.runtime.look.ways_out.kinds.releasers",
+        "lambda code: not is_tracing_library(code)",
+        "lambda _: True",
+        "tests/client/waits/releasers/test_releasers_unnamed.py::test_a_tracers_registry_of_functions_is_no_way_out",
+    ),
+    Mutant(
         "a call that works at one place is taken for one that polls",
         "stilltrue.runtime.look.polls",
         "return now.seconds - was.seconds <= _SHARE_OF_PROCESSOR_MAX * seconds",
