@@ -163,4 +163,16 @@ ENTRIES = (
             "timer": "a timer adds a session later",
         },
     ),
+    Entry(
+        program="traced_locks",
+        source="widely known",
+        library="asyncio, grpcio (aio), opentelemetry-instrumentation-grpc",
+        what="Each of two traced services holds a lock while it calls the other, which needs its own.",
+        near={
+            "deadline": "the calls have a deadline",
+            "cancelled": "another task cancels the calls later",
+            "intercepted": "a further interceptor waits for a time only",
+        },
+        processes=("orders", "stock"),
+    ),
 )
