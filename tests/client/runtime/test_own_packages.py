@@ -153,7 +153,8 @@ def test_a_console_script(installed: Path, tmp_path: Path, module: str, own: dic
 
 
 @pytest.mark.parametrize(
-    "arguments", [["shop.app:app"], ["--workers", "2", "shop.app:create()"], ["--app", "shop"], ["-A", "shop.tasks"]]
+    "arguments",
+    [["shop.app:app"], ["--workers", "2", "shop.app:create()"], ["--app", "shop"], ["-A", "shop.tasks"], ["shop.tasks"]],
 )
 def test_an_application_that_a_server_runs(installed: Path, arguments: list[str]) -> None:
     assert own_of(installed, ["-m", "uvicorn.cli", *arguments]) == ONLY_SHOP

@@ -4,7 +4,7 @@ An installed package counts as the application's if it
 
 - makes the agent, or has the handlers of a recorded server,
 - is the program that was started (``python -m shop``, a console script), or has the application that a server runs
-  (``uvicorn shop.app:app``; ``DJANGO_SETTINGS_MODULE``, ``FLASK_APP``),
+  (``uvicorn shop.app:app``; ``DJANGO_SETTINGS_MODULE``, ``FLASK_APP``) or another program runs (``dramatiq shop.tasks``),
 - was installed from a folder or a repository instead of an index (PEP 610, ``direct_url.json``).
 
 All other installed packages are libraries. A package is installed if it is in ``site-packages`` or ``dist-packages``, or beside
@@ -30,11 +30,14 @@ from stilltrue.runtime.started_program import SERVERS, module_of_application
 _INSTALLED = re.compile(r"(.*[/\\])?(?:site|dist)-packages[/\\][^/\\]+")
 """The path of an installed package's folder, or of a module that has no folder."""
 _IMPORT = re.compile(r"^from ([\w.]+) import", re.M)
+_NAMED = re.compile(r"([A-Za-z_]\w*)(?:\.\w+)+(?::.*)?")
+"""An argument that names something in a package: ``dramatiq shop.tasks``, ``arq shop.worker.Settings``."""
 _SCRIPT_BYTES_MAX = 1_000
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _LAUNCHER = "stilltrue.launch"
 _RUNNERS = SERVERS | {
     *("pytest", "_pytest", "coverage", "debugpy", "pydevd", "IPython", "ipykernel", "django", "watchfiles", "hupper", "honcho"),
+    *("airflow", "arq", "dagster", "dramatiq", "faust", "huey", "nameko", "prefect", "ray", "rq", "streamlit", "taskiq"),
     *("opentelemetry", "ddtrace", "newrelic", "elasticapm", "sentry_sdk", "grpc_interceptor", "py_grpc_prometheus"),
 }
 """Packages that run programs, or wrap handlers: no application is in them."""
@@ -139,6 +142,7 @@ def _main_modules() -> Iterator[str]:
     elif not Path(file).suffix:  # a console script, as installers write it
         yield from _imports_of(file)
     yield module_of_application(sys.argv[1:]) or ""
+    yield from (named[1] for one in sys.argv[1:] if (named := _NAMED.fullmatch(one)) is not None)
 
 
 def _imports_of(script: str) -> list[str]:
