@@ -37,7 +37,8 @@ def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
 
 
 def _is_asgirefs(task: Any) -> bool:
-    return getattr(compat.coroutine_of(task), "__qualname__", "") == _OF_ASGIREF
+    coroutines = (*compat.wrappers_of(task), compat.coroutine_of(task))  # its own awaits the application's
+    return any(getattr(one, "__qualname__", "") == _OF_ASGIREF for one in coroutines)
 
 
 RESOLVERS = (Resolver((("asyncio/base_events.py", "BaseEventLoop.run_until_complete"),), _read),)
