@@ -1133,9 +1133,9 @@ MUTANTS = (
     ),
     Mutant(
         "the rest of an asynchronous generator never runs",
-        "stilltrue.runtime.look.called_code.ending",
-        "_GENERATORS = (GeneratorType, AsyncGeneratorType)",
-        "_GENERATORS = (GeneratorType,)",
+        "stilltrue.runtime.look.called_code.indirect_calls",
+        "GENERATORS = frozenset({AsyncGeneratorType, GeneratorType})",
+        "GENERATORS = frozenset({GeneratorType})",
         _UNKNOWN,
     ),
     Mutant(

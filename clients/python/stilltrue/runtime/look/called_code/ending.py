@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from types import AsyncGeneratorType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -38,7 +38,7 @@ from stilltrue.runtime.look.called_code.call_graph import (
     reachable_code,
     unnamed_on,
 )
-from stilltrue.runtime.look.called_code.indirect_calls import functions_kept, used_by
+from stilltrue.runtime.look.called_code.indirect_calls import GENERATORS, functions_kept, used_by
 from stilltrue.runtime.look.called_code.jobs import job_in
 from stilltrue.runtime.look.called_code.methods import SETTERS, class_attributes, methods_of, partialmethod_arguments
 from stilltrue.runtime.look.called_code.nearby import classes_named, classes_near
@@ -57,7 +57,6 @@ _ENDS = re.compile(
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CANCELS = re.compile(r"^(cancel|throw|set_exception|set_result)$")
 _CALLED = (FunctionType, MethodType, functools.partial)
-_GENERATORS = (GeneratorType, AsyncGeneratorType)
 _Key = tuple[CodeType, type, frozenset[str] | None]
 _NearKey = tuple[CodeType, type, frozenset[str] | None, frozenset[str] | None]
 _mentions_cache: dict[_Key, bool] = {}
@@ -200,7 +199,7 @@ def ended_by(
     kind = type(thing)
     if kind in _CALLED or (kind in compat.COMPILED_FUNCTIONS and type(thing.__self__) is not ModuleType):
         return _ended_by_call(thing, leads, by, named)
-    if kind in _GENERATORS and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
+    if kind in GENERATORS and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
         held = compat.held_by_coroutine(thing)
         if not by:  # whoever asks for its next item, closes or drops it runs it
             ends = any(map(cancels, names_in(frame.f_code)))

@@ -54,8 +54,8 @@ _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
 _COLLECTIONS: tuple[Any, ...] = (list, tuple, set, frozenset)
 _UNNAMED = frozenset({"__call__", "__enter__", "__exit__", "__getattr__", "__getitem__", "__iter__", "__next__"})
 """Methods that run without being named, and may call a function kept in an attribute."""
-_GENERATORS = frozenset({AsyncGeneratorType, GeneratorType})
-_ITERATORS = frozenset({AsyncGeneratorType, GeneratorType, enumerate, filter, map, zip})
+GENERATORS = frozenset({AsyncGeneratorType, GeneratorType})
+_ITERATORS = GENERATORS | {enumerate, filter, map, zip}
 _METHODS_DEPTH = 3
 """Maximum number of methods of one object that call each other, up to the one that reads a collection."""
 _GIVEN_MAX = 150
@@ -212,9 +212,9 @@ def functions_behind(root: Any) -> Iterator[FunctionType]:
             own = [one for one in functions_of(_function_of(thing)) if is_own_code(one.__code__)]
             yield from own
             todo.extend(_behind_function(thing) if not own else ())
-        elif kind in _GENERATORS:
+        elif kind in GENERATORS:
             yield from _function_of_generator(thing)
-            todo.extend(one for one in gc.get_referents(thing) if type(one) in _GENERATORS)
+            todo.extend(one for one in gc.get_referents(thing) if type(one) in GENERATORS)
         elif is_program_class(kind):
             yield from (one for every in methods_of((kind,)).values() for one in every if is_own_code(one.__code__))
             todo.extend(one for one in _attributes(thing, kind) if type(one) in FUNCTIONS)
