@@ -57,7 +57,7 @@ def package_of(file: str) -> str | None:
     if "-packages" in file and (found := _INSTALLED.match(file)) is not None:
         return found[0]
     for folder in sys.path:
-        if folder and file.startswith(start := os.path.join(folder, "")):  # noqa: PTH118 - as text, of each file of a program
+        if isinstance(folder, str) and folder and file.startswith(start := os.path.join(folder, "")):  # noqa: PTH118 - as text, of each file of a program
             name = file[len(start) :].partition(os.sep)[0]
             if name in _installed_in(folder):
                 return start + name

@@ -27,21 +27,8 @@ _DATABASES = frozenset({"sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "as
 _TRACERS = frozenset({"ddtrace", "elasticapm", "newrelic", "opentelemetry", "sentry_sdk"})
 _HTTP_LIBRARIES = frozenset(
     {
-        *(
-            "requests",
-            "urllib3",
-            "httpx",
-            "httpcore",
-            "aiohttp",
-            "h11",
-            "h2",
-            "anyio",
-            "asgiref",
-            "flask",
-            "werkzeug",
-            "django",
-        ),
-        *("starlette", "fastapi", "uvicorn", "gunicorn", "hypercorn", "waitress"),
+        *("requests", "urllib3", "httpx", "httpcore", "aiohttp", "h11", "h2", "anyio", "asgiref", "flask", "werkzeug"),
+        *("django", "starlette", "fastapi", "uvicorn", "gunicorn", "hypercorn", "waitress"),
     }
 )
 """Libraries between the application and HTTP, left out of the stacks shown to people."""
