@@ -97,7 +97,7 @@ def add(module: object) -> None:
 
 
 def add_maker() -> None:
-    """Add the package whose code makes the agent; not what makes the first channel in a program that was launched with it."""
+    """Add the package whose code makes the agent. In a program started by ``stilltrue run`` no package does."""
     for frame in frames_of_this_thread():
         name = frame.f_globals.get("__name__")
         if not frame.f_code.co_filename.startswith(_OURS):
