@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import click
 
 from detector.commands.shared.run import run_command
+from stilltrue.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("detector.commands.processes.run:run", "Run a program with the agent, without changing its code."),
@@ -101,7 +102,7 @@ class LazyGroup(click.Group):
     invoke_without_command=True,
     context_settings={"auto_envvar_prefix": "STILLTRUE", "help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="stilltrue-detector", prog_name="stilltrue", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="stilltrue", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Detect whether a running distributed system is deadlocked, has terminated, or has lost a token.
@@ -116,6 +117,9 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+        return
+    if any("STIL" in name.upper() for name in os.environ):  # the others are spared the time of the imports
+        import_module("detector.commands.shared.misspelt_variables").warn_of_misspelt(context, context.invoked_subcommand)
 
 
 def main() -> None:

@@ -26,6 +26,11 @@ from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness
 GROUP = "stilltrue.predicates"
 
 PredicateSettings = Mapping[str, Any]
+_OWN = "deadlock"
+_NOT_INSTALLED = (
+    "no predicate is installed, not even deadlock: this is a copy of the detector's code, and the package stilltrue-detector "
+    "is not installed for this Python; in a clone: pip install ./clients/python ."
+)
 NO_SETTINGS: Mapping[str, PredicateSettings] = MappingProxyType({})
 
 
@@ -64,8 +69,16 @@ def _changed_at(path: str) -> int:
         return 0
 
 
+def check_installed() -> None:
+    """Raise :class:`UnknownPredicateError` if not even the detector's own predicates are installed: it would never answer."""
+    if _OWN not in predicate_names():
+        raise UnknownPredicateError(_NOT_INSTALLED)
+
+
 def no_predicate(name: str, available: Sequence[str]) -> str:
     """Say that there is no predicate of this name; suggests the one that was probably meant."""
+    if not available:
+        return _NOT_INSTALLED
     near = "".join(f" (did you mean {one}?)" for one in get_close_matches(name, available, n=1))
     return f"no predicate {name!r}{near}; available: {', '.join(available)}"
 

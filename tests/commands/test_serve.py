@@ -16,6 +16,8 @@ import click
 import pytest
 
 from detector.commands.processes.serve import serve as serve_command
+from detector.core import registry
+from stilltrue.version import __version__
 
 
 async def test_serve_prints_its_addresses_and_stops_on_a_signal(serve: Any, tmp_path: Path) -> None:
@@ -66,6 +68,15 @@ async def test_ports_and_directories_in_use_are_an_error_in_one_line(serve: Any,
         ended = await command("serve", "--port", "0", "--http-port", "0", "--data", str(tmp_path / "data"))
         assert ended.code == 2
         assert "in use by another detector" in ended.err
+
+
+async def test_a_detector_without_predicates_does_not_start(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: ())
+    ended = await here("serve", "--port", "0", "--http-port", "0", "--data", str(tmp_path / "data"))
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert "the package stilltrue-detector is not installed for this Python" in ended.err
+    assert not (tmp_path / "data").exists()
+    assert (await here("--version")).out == f"stilltrue {__version__}\n"
 
 
 async def test_a_killed_and_restarted_detector_keeps_its_open_incidents(serve: Any, played: Any, tmp_path: Path) -> None:

@@ -218,3 +218,19 @@ def test_an_unknown_name_lists_the_known_ones(installed: dict[str, str]) -> None
     installed["raises"] = "mine:Raises"
     with pytest.raises(UnknownPredicateError, match="no predicate 'other'; available: raises"):
         find_predicate("other")
+
+
+def test_without_its_own_metadata_the_detector_says_that_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: ())
+    with pytest.raises(UnknownPredicateError, match="stilltrue-detector is not installed for this Python"):
+        find_predicate("deadlock")
+    with pytest.raises(UnknownPredicateError, match="stilltrue-detector is not installed for this Python"):
+        registry.check_installed()
+
+
+def test_predicates_of_others_do_not_make_the_detector_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: (EntryPoint("mine", "mine:Mine", group),))
+    with pytest.raises(UnknownPredicateError, match="not even deadlock"):
+        registry.check_installed()
+    monkeypatch.undo()
+    registry.check_installed()

@@ -1384,4 +1384,29 @@ MUTANTS = (
         ":",
         "tests/client/look/ways_out/test_future_requests.py::test_a_method_that_cancels_the_calls_of_its_module_is_doubt",
     ),
+    # what a user has misspelt or not installed
+    Mutant(
+        "the variables of Kubernetes are taken for misspelt settings",
+        "stilltrue.protocol.misspelt",
+        " or _OF_KUBERNETES.fullmatch(name)",
+        "",
+        "tests/client/protocol/test_misspelt.py::test_other_variables_and_those_of_kubernetes_are_not_misspelt",
+        quick=True,
+    ),
+    Mutant(
+        "a program's own variable is misspelt beside the setting that it is near",
+        "stilltrue.protocol.misspelt",
+        " and meant not in given",
+        "",
+        "tests/client/protocol/test_misspelt.py::test_a_variable_near_one_that_is_set_is_the_programs_own",
+        quick=True,
+    ),
+    Mutant(
+        "a detector starts without its own predicates",
+        "detector.core.registry",
+        "if _OWN not in predicate_names():",
+        "if not predicate_names():",
+        "tests/core/test_registry.py::test_predicates_of_others_do_not_make_the_detector_installed",
+        quick=True,
+    ),
 )

@@ -1,7 +1,8 @@
 """The agent's settings: arguments of :class:`stilltrue.Agent`, or environment variables ``STILLTRUE_<NAME>``.
 
 An invalid argument raises an error. An invalid environment variable never ends a program: it is logged as a warning, and the
-default is used. An invalid TLS setting in the environment disables the agent: it never falls back to plain text.
+default is used. An invalid TLS setting in the environment disables the agent: it never falls back to plain text. A misspelt
+variable is ignored with a warning, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from stilltrue.protocol.address import is_address, what_is_wrong
+from stilltrue.protocol.misspelt import misspelt
 from stilltrue.protocol.names import as_process_name, check_process_name
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -148,6 +150,8 @@ def _check_given(given: Mapping[str, object]) -> dict[str, object]:
 def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
     """The valid settings in the environment. A file may still be missing: it is read when the agent connects."""
     values: dict[str, object] = {}
+    for name, meant in misspelt(environment, [_PREFIX + item.name.upper() for item in fields(Settings)]):
+        _LOGGER.warning("setting ignored: %s is not a setting; did you mean %s?", name, meant)
     for item in fields(Settings):
         text = environment.get(_PREFIX + item.name.upper())
         if text is not None:

@@ -13,7 +13,7 @@ import click
 from detector.assembly.cluster import RecordsUnavailableError
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
-from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
+from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_installed, check_settings
 from detector.ops.file_descriptors import raise_limit
 from detector.ops.logs import Log, configure
 from detector.service.app import Listening
@@ -91,6 +91,10 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
       stilltrue serve --period-seconds 0.5 --scope shop=team=shop
     """
     values, deprecated = renamed_settings(values)
+    try:
+        check_installed()
+    except UnknownPredicateError as error:
+        raise CommandError(error.args[0]) from None
     try:
         settings = Settings(
             scopes=tuple(map(scope_from_text, scopes)),

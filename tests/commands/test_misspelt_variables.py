@@ -1,0 +1,55 @@
+"""Misspelt environment variables of the commands: a line on standard error names them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+import pytest
+
+from detector.cli import COMMANDS, cli
+from detector.commands.shared.misspelt_variables import misspelt_variables, variables_of
+from stilltrue.launch import STARTED
+from stilltrue.protocol.misspelt import misspelt
+from stilltrue.settings import Settings
+
+AGENTS = {f"STILLTRUE_{each.name.upper()}" for each in fields(Settings)}
+
+
+def variables(name: str) -> set[str]:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return variables_of(command, f"STILLTRUE_{name.replace('-', '_').upper()}")
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "text"),
+    [
+        ("ask", "STILLTRUE_DETECTR", "; did you mean STILLTRUE_DETECTOR?"),
+        ("ask", "STILLTRUE_ASK_TIMEOUT_SECOND", "; did you mean STILLTRUE_ASK_TIMEOUT_SECONDS?"),
+        ("serve", "STILLTRUE_SERVE_PROT", "; did you mean STILLTRUE_SERVE_PORT?"),
+        ("serve", "STILLTRUE_SERVE_COLOUR", ": 'stilltrue serve --help' lists them"),
+        ("check-predicate", "STILLTRUE_CHECK_PREDICATE_WORLD", "; did you mean STILLTRUE_CHECK_PREDICATE_WORLDS?"),
+    ],
+)
+async def test_a_misspelt_variable_is_named(command: str, variable: str, text: str, here: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv(variable, "1")
+    ended = await here(command, "--help")
+    assert ended.code == 0
+    assert ended.err == f"stilltrue: {variable} is not a setting of 'stilltrue {command}'{text}\n"
+
+
+def test_no_variable_of_any_command_or_agent_is_misspelt_for_another() -> None:
+    every = set().union(*map(variables, COMMANDS)) | AGENTS | {STARTED}
+    assert len(every) > 200
+    assert not list(misspelt(every - AGENTS, AGENTS))
+    for name in COMMANDS:
+        known = variables(name)
+        assert not list(misspelt_variables(every, known, name))
+        for one in every - known:
+            assert not list(misspelt_variables([one], known, name)), name
+
+
+def test_the_variables_of_subcommands_are_known() -> None:
+    assert {"STILLTRUE_PROBE_DSN", "STILLTRUE_PROBE_LOCKS"} <= variables("probe")
