@@ -79,7 +79,11 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "scaleOut.collectors.tlsSecret": NAME,
     "scaleOut.kafka.configSecret": NAME,
     "sidecar.detector": {"type": "string", "pattern": "^(.+:[0-9]+)?$", "not": {"pattern": "^https?://"}},
-    "scaleOut.kafka.servers": {"type": "string", "pattern": r"^([^:, ]+:[0-9]+(,[^:, ]+:[0-9]+)*|[a-z0-9]+://.+)?$"},
+    "scaleOut.kafka.servers": {
+        "type": "string",
+        "pattern": r"^([^:, ]+:[0-9]+(,[^:, ]+:[0-9]+)*|[a-z0-9]+://.+)?$",
+        "not": {"pattern": "^(https?|kafka|tcp|plaintext|ssl)://"},
+    },
     "pipeline.cronjob.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "detector.logFormat": {"enum": ["json", "logfmt"]},

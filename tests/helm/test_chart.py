@@ -113,6 +113,9 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
             "probe.databases: two have the name a",
         ),
         ("prometheusRule.enabled=true,prometheusRule.disabled={StilltrueDedlock}", "StilltrueDedlock"),
+        ("service.grpcPort=7601", "service.grpcPort and service.httpPort are both 7601"),
+        ("scaleOut.enabled=true,scaleOut.kafka.servers=http://kafka:9092", "scaleOut/kafka/servers"),
+        ("scaleOut.enabled=true,scaleOut.kafka.servers=kafka://kafka:9092", "scaleOut/kafka/servers"),
         (
             "standby.enabled=true,persistence.existingClaim=a,podDisruptionBudget.enabled=true",
             "podDisruptionBudget.maxUnavailable",

@@ -123,6 +123,13 @@ app.kubernetes.io/part-of: stilltrue
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses two ports of the Service that are the same: the API server would refuse it halfway through an installation. */}}
+{{- define "stilltrue.checkPorts" -}}
+{{- if eq (int .Values.service.grpcPort) (int .Values.service.httpPort) -}}
+{{- fail (printf "service.grpcPort and service.httpPort are both %d: the Service needs two ports" (int .Values.service.grpcPort)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The release's own pods, as a peer of a NetworkPolicy. */}}
 {{- define "stilltrue.ownPods" -}}
 podSelector:
