@@ -27,6 +27,8 @@ COLUMNS = 78
 
 
 HYPHENATED = re.compile(r"[^\s&]*-[^\s&]*")
+JOINT = re.compile(r"(?<=\w)_(?=\w)|[{,](?=\w)")
+FLAG = re.compile(r"(?<![\w`-])--[a-z][a-z-]*[a-z]")
 UNBROKEN_MAX = 32
 """Characters of a name that a phone still shows on one line."""
 
@@ -39,7 +41,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to files that are not part of the site point to the repository."""
+    """Links to files that are not part of the site point to the repository; a page without sections has no list of them."""
+    if not re.search("^## ", markdown, re.MULTILINE):
+        page.meta.setdefault("hide", ["toc"])
     folder = posixpath.dirname(page.file.src_uri)
 
     def outside(link: re.Match[str]) -> str:
@@ -48,18 +52,22 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return link[0]
         path = posixpath.normpath(posixpath.join("docs", folder, target))
         inside = path.startswith("docs/") and (ROOT / path).is_file() and path.endswith((".md", ".svg", ".png"))
+        inside = inside or path in {f"docs/reference/{name}.md" for name in PAGES}
         return link[0] if inside else f"{link[1]}{REPOSITORY}{path}{'#' + anchor if anchor else ''})"
 
     return re.sub(r"(\]\()([^)\s]+)\)", outside, markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Names in code, such as ``--give-up-seconds``, are not broken at a hyphen."""
+    """Names in code: ``--give-up-seconds`` is not broken at a hyphen, ``stilltrue_members_lost`` only after an underscore."""
 
     def unbroken(name: re.Match[str]) -> str:
         return f'<span style="white-space: nowrap">{name[0]}</span>' if len(name[0]) <= UNBROKEN_MAX else name[0]
 
-    return re.sub(r"<code>([^<\n]*)</code>", lambda code: f"<code>{HYPHENATED.sub(unbroken, code[1])}</code>", html)
+    def shown(code: re.Match[str]) -> str:
+        return f"<code>{JOINT.sub(lambda joint: f'{joint[0]}<wbr>', HYPHENATED.sub(unbroken, code[1]))}</code>"
+
+    return re.sub(r"<code>([^<\n]*)</code>", shown, html)
 
 
 def on_post_page(output: str, **_: Any) -> str:
@@ -114,7 +122,7 @@ def settings() -> Iterator[str]:
                 if name in field.metadata
             ]
             further = ", ".join([*default, *([" ".join(bounds)] if bounds else [])])
-            text = _cell(field.metadata["help"]) + (f" ({further})" if further else "")
+            text = FLAG.sub(lambda flag: f"`{flag[0]}`", _cell(field.metadata["help"])) + (f" ({further})" if further else "")
             yield f"| `--{field.name.replace('_', '-')}` | {text} |"
 
 
@@ -167,6 +175,7 @@ def _unquoted(text: str) -> str:
 def _prose(thing: Any) -> str:
     """A docstring as Markdown: roles and literals as code, titles of sections in bold, parameters as a list."""
     text = re.sub(r":[a-z]+:`~?([^`]*)`|``([^`]*)``", lambda found: f"`{found[1] or found[2]}`", inspect.getdoc(thing) or "")
+    text = re.sub(r"(?<![\w(/])docs/([\w-]+)\.md", r"[docs/\1.md](../\1.md)", text)
     text = re.sub(r"^(\w+)\n-{3,}\n", r"\n**\1**\n\n", text, flags=re.MULTILINE)
     text = re.sub(
         r"^(\w[\w, ]*) : (.*(?:\n {4}.*)*)", lambda one: f"- `{one[1]}`: {' '.join(one[2].split())}", text, flags=re.MULTILINE

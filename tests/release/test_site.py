@@ -31,7 +31,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_pictures_and_pages_stay_in_the_site_and_other_files_lead_to_the_repository(hook: Any) -> None:
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="detector.md"))
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="detector.md"), meta={})
     inside = (
         "![the overview](images/overview.png) ![a graph](deadlock.svg) [agents](agent.md#joining) [one](https://example.org/x)"
     )
@@ -41,9 +41,22 @@ def test_pictures_and_pages_stay_in_the_site_and_other_files_lead_to_the_reposit
     )
 
 
+def test_links_between_generated_pages_stay_in_the_site(hook: Any) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/settings.md"), meta={})
+    text = "\n".join(hook.settings())
+    assert "(commands.md#stilltrue-serve)" in hook.on_page_markdown(text, page)
+
+
+def test_only_a_page_with_sections_has_a_list_of_them(hook: Any) -> None:
+    whole, divided = (SimpleNamespace(file=SimpleNamespace(src_uri="a.md"), meta={}) for _ in range(2))
+    hook.on_page_markdown("# A\n\ntext\n", whole)
+    hook.on_page_markdown("# A\n\n## B\n\ntext\n", divided)
+    assert (whole.meta, divided.meta) == ({"hide": ["toc"]}, {})
+
+
 def test_every_picture_of_the_docs_is_in_the_site(hook: Any) -> None:
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        page = SimpleNamespace(file=SimpleNamespace(src_uri=path.relative_to(ROOT / "docs").as_posix()))
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=path.relative_to(ROOT / "docs").as_posix()), meta={})
         shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", hook.on_page_markdown(path.read_text(), page))
         assert not [target for target in shown if target.startswith(hook.REPOSITORY)]
 
@@ -57,6 +70,19 @@ def test_names_in_code_are_not_broken_at_a_hyphen(hook: Any) -> None:
         "<p>well-known</p>",
     ):
         assert hook.on_page_content(whole) == whole
+
+
+def test_a_long_name_breaks_after_an_underscore(hook: Any) -> None:
+    shown = hook.on_page_content("<td><code>stilltrue_members{state}</code></td><pre><code>a_b\n</code></pre>")
+    assert shown == "<td><code>stilltrue_<wbr>members{<wbr>state}</code></td><pre><code>a_b\n</code></pre>"
+
+
+def test_flags_in_the_settings_reference_are_code(hook: Any) -> None:
+    assert "needs TLS or `--allow-plaintext`" in "\n".join(hook.settings())
+
+
+def test_the_python_reference_links_to_the_pages_that_it_names(hook: Any) -> None:
+    assert "[docs/agent.md](../agent.md)" in "\n".join(hook.python())
 
 
 def test_no_page_asks_another_host(hook: Any) -> None:
