@@ -11,7 +11,7 @@ import click
 import pytest
 
 from detector.commands.shared.render import console
-from detector.commands.shared.run import run_command
+from detector.commands.shared.run import CommandError, run_command
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
@@ -37,6 +37,26 @@ def test_an_answer_that_cannot_be_written_is_an_error(command: click.Command, ca
     with FULL.open("w") as full, contextlib.redirect_stdout(full):
         assert run_command(command, []) == 2
     assert capsys.readouterr().err == "stilltrue: cannot write the output: No space left on device\n"
+
+
+def test_a_file_that_cannot_be_opened_is_an_error_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for named, reason in ((tmp_path, "Is a directory"), (tmp_path / "absent" / "out.svg", "No such file or directory")):
+
+        @click.command
+        def drawing(named: Path = named) -> None:
+            named.write_text("<svg/>")
+
+        assert run_command(drawing, []) == 2
+        assert capsys.readouterr().err == f"stilltrue: {named}: {reason}\n"
+
+
+def test_an_error_does_not_show_the_systems_number(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command
+    def failing() -> None:
+        raise CommandError("[Errno 13] Permission denied: 'out'")
+
+    assert run_command(failing, []) == 2
+    assert capsys.readouterr().err == "stilltrue: Permission denied: 'out'\n"
 
 
 def test_an_unexpected_exception_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,11 @@ async def test_ports_and_directories_in_use_are_an_error_in_one_line(serve: Any,
             assert [line for line in ended.err.splitlines() if "event=" not in line] == [ended.err.splitlines()[-1]]
             assert f"cannot listen on 127.0.0.1:{port}" in ended.err
             assert flag in ended.err.splitlines()[-1]
+            assert "address already in use" in ended.err
             assert "attempting" not in ended.err  # asyncio's words, which repeat the address
+    for flag in ("--host", "--http-host"):  # TEST-NET-1 is on no machine
+        ended = await command("serve", flag, "192.0.2.1", "--allow-plaintext", "--data", str(tmp_path / "x"))
+        assert (ended.code, "cannot assign requested address; choose another" in ended.err) == (2, True)
     async with serve(tmp_path / "data"):
         ended = await command("serve", "--port", "0", "--http-port", "0", "--data", str(tmp_path / "data"))
         assert ended.code == 2

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ EXIT_PIPE = 141
 EXIT_TERMINATED = 143
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF})
 """Why a file, such as the one that standard output is redirected to, cannot be written."""
+_UNUSABLE = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""Why a file that the user has named cannot be opened."""
+_NUMBER = re.compile(r"\[Errno \d+\] ")
 
 
 class CommandError(click.ClickException):
@@ -31,7 +35,7 @@ class CommandError(click.ClickException):
 
     def show(self, file: object = None) -> None:  # noqa: ARG002
         """Print the message on standard error."""
-        click.echo(f"stilltrue: {one_line(self.format_message())}", err=True)
+        click.echo(f"stilltrue: {_NUMBER.sub('', one_line(self.format_message()))}", err=True)
 
 
 def one_line(text: str) -> str:
@@ -50,9 +54,12 @@ def run_command(command: click.Command, arguments: Sequence[str] | None = None) 
         _discard_output()
         return EXIT_PIPE
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
+        if error.errno in _UNWRITABLE:
+            click.echo(f"stilltrue: cannot write {error.filename or 'the output'}: {error.strerror}", err=True)
+        elif error.errno in _UNUSABLE and error.filename:
+            click.echo(f"stilltrue: {one_line(os.fsdecode(error.filename))}: {error.strerror}", err=True)
+        else:
             return _crashed()
-        click.echo(f"stilltrue: cannot write {error.filename or 'the output'}: {error.strerror}", err=True)
         _discard_output()
         return EXIT_WRONG
     except Exception:  # noqa: BLE001 - the interpreter would exit with 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from detector.ops.address import address_of
+from detector.ops.address import address_of, bare_host, why_not_bound
 from detector.ops.logs import Log
 from detector.service.grpc_api.security import Certificates, Files
 
@@ -78,8 +79,21 @@ def bind(server: grpc.aio.Server, host: str, port: int, files: Files | None, log
     except RuntimeError:
         bound = 0
     if not bound:
-        raise AddressInUseError(f"cannot listen on {address}: is it in use? choose another --port (0: any free port)")
+        text = f"cannot listen on {address}: {_reason(host, port)}; choose another --host or --port (0: any free port)"
+        raise AddressInUseError(text)
     return bound
+
+
+def _reason(host: str, port: int) -> str:
+    """Why gRPC cannot listen there, which it does not say: what the operating system answers when asked once more."""
+    try:
+        family, *_, address = socket.getaddrinfo(bare_host(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family) as probe:
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        return why_not_bound(error)
+    return "is it in use?"
 
 
 def files_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Files | None:
