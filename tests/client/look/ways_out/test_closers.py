@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.pool
 import operator
 import queue
 import sched
@@ -293,16 +294,45 @@ def waits_for_room_in_a_queue(owned: Any, go: threading.Event) -> None:
     owned.close()
 
 
+def runs_in_a_pool(go: threading.Event, callback: Callable[[Any], object]) -> None:
+    pool = multiprocessing.pool.ThreadPool(1)
+    pool.apply_async(go.wait, (FAR_SECONDS,), callback=callback)
+    threading.Thread(target=terminates_after, args=(go, pool)).start()
+
+
+def terminates_after(go: threading.Event, pool: multiprocessing.pool.ThreadPool) -> None:
+    go.wait()
+    pool.terminate()
+
+
+def gets_a_result(owned: Any, go: threading.Event) -> None:
+    runs_in_a_pool(go, lambda _: owned.close())
+    interrupted(go)
+
+
+def waits_for_a_result_of_a_pool(owned: Any, go: threading.Event) -> None:
+    over = threading.Event()
+    threading.Thread(target=sets_after, args=(go, over)).start()
+    runs_in_a_pool(go, lambda _: over.set())
+    over.wait()
+    owned.close()
+
+
+def counts_results(owned: Any, go: threading.Event) -> None:
+    runs_in_a_pool(go, lambda _: id(owned))
+    interrupted(go)
+
+
 GET_THERE: list[Holder] = [
     closes_by_name, sleeps_then_closes, gives_up_then_closes, leaves_its_block, leaves_an_exit_stack, leaves_a_closing,
     leaves_a_generators_block, leaves_the_block_of_a_stub, has_an_object_close_it, has_a_function_close_it, closes_several,
     sets_a_timer, plans_it, waits_for_who_sleeps, waits_for_what_somebody_sets, waits_for_an_executor, is_told_by_a_caller,
-    waits_for_room_in_a_queue,
+    waits_for_room_in_a_queue, gets_a_result, waits_for_a_result_of_a_pool,
 ]  # fmt: skip
 DO_NOT: list[Holder] = [
     waits_for_ever, sleeps_until_it_is_interrupted, stays_in_its_block, calls_what_never_returns, closes_something_else,
     leaves_the_block_of_something_else, only_tells, waits_for_who_never_ends, waits_for_what_only_a_signal_sets,
-    waits_for_what_others_watch, polls_then_closes,
+    waits_for_what_others_watch, polls_then_closes, counts_results,
 ]  # fmt: skip
 
 

@@ -152,6 +152,81 @@ def says_reboot(_: Any, go: threading.Event) -> None:
         print("reboot", "pkill")
 
 
+ENDINGS: dict[str, Callable[[int], object]] = {"none": hash, "exit": os._exit}
+NO_ENDINGS: dict[str, Callable[[int], object]] = {"none": hash, "number": os.getpgid}
+
+
+class Keeper:
+    """Calls what it was given when nothing progresses."""
+
+    def __init__(self, on_death: Callable[..., object]) -> None:
+        self.on_death = on_death
+
+    def act(self) -> None:
+        self.on_death(1)
+
+
+def calls_what_a_table_has(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        ENDINGS["exit"](1)
+
+
+def calls_what_a_variable_has(_: Any, go: threading.Event) -> None:
+    end = os._exit
+    if not go.wait(FAR_SECONDS):
+        end(1)
+
+
+def calls_what_it_was_given(_: Any, go: threading.Event, on_death: Callable[[int], object] = os._exit) -> None:
+    if not go.wait(FAR_SECONDS):
+        on_death(1)
+
+
+def calls_what_a_keeper_has(_: Any, go: threading.Event) -> None:
+    keeper = Keeper(os._exit)
+    if not go.wait(FAR_SECONDS):
+        keeper.act()
+
+
+def calls_a_partial_of_a_keeper(_: Any, go: threading.Event) -> None:
+    keeper = Keeper(functools.partial(os.kill, os.getpid()))
+    if not go.wait(FAR_SECONDS):
+        keeper.act()
+
+
+def calls_what_it_looks_up(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        getattr(os, "_exit")(1)  # noqa: B009 - looked up by its text
+
+
+def calls_a_closure(_: Any, go: threading.Event) -> None:
+    end = os._exit
+
+    def act() -> None:
+        end(1)
+
+    if not go.wait(FAR_SECONDS):
+        act()
+
+
+def calls_what_another_table_has(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        NO_ENDINGS["number"](1)
+
+
+def calls_what_another_keeper_has(_: Any, go: threading.Event) -> None:
+    keeper = Keeper(functools.partial(os.kill, 2**22 + 1))
+    if not go.wait(FAR_SECONDS):
+        keeper.act()
+
+
+def has_called_it_before(_: Any, go: threading.Event) -> None:
+    keeper = Keeper(os._exit)
+    assert keeper.on_death is not None
+    if not go.wait(FAR_SECONDS):
+        print(1)
+
+
 def reads_a_number(_: Any, go: threading.Event) -> None:
     if not go.wait(FAR_SECONDS):
         print(int(Path("shop.pid").read_text()))
@@ -260,6 +335,8 @@ ENDING = [
         restarts_the_machine,
         has_systemd_restart_it,
     ),
+    *(calls_what_a_table_has, calls_what_a_variable_has, calls_what_it_was_given, calls_what_a_keeper_has),
+    *(calls_a_partial_of_a_keeper, calls_what_it_looks_up, calls_a_closure),
 ]
 
 
@@ -280,6 +357,7 @@ def test_code_that_may_end_the_process_is_a_way_out(alone: Callable[..., Agent],
             exits_when_interrupted,
         ),
         *(exits_without_its_parent, counts_behind_closures, asks_systemd, says_reboot, reads_a_number),
+        *(calls_what_another_table_has, calls_what_another_keeper_has, has_called_it_before),
     ],
     ids=lambda one: one.__name__,
 )

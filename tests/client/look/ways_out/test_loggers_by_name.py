@@ -69,3 +69,64 @@ def test_what_handles_the_records_of_a_logger_may_end_the_wait_of_another_party(
     thread.join()
     _CALLS.clear()
     assert bool(seen.ways_out) is expected
+
+
+class Strict(logging.Logger):
+    """A logger of the program's own."""
+
+    def error(self, *args: Any, **kwargs: Any) -> None:
+        """Break what is stuck."""
+        for call in _CALLS:
+            call.cancel()
+
+
+def breaks(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    for call in _CALLS:
+        call.cancel()
+    return logging.LogRecord(*args, **kwargs)
+
+
+def counts(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    len(_CALLS)
+    return logging.LogRecord(*args, **kwargs)
+
+
+def errs(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        logging.getLogger("tests.strict").error("the upstream is dead")
+
+
+@pytest.mark.parametrize(
+    ("act", "logger", "factory", "expected"),
+    [
+        (errs, Strict, logging.LogRecord, True),
+        (errs, logging.Logger, logging.LogRecord, False),
+        (logs, logging.Logger, breaks, True),
+        (logs, logging.Logger, counts, False),
+    ],
+)
+def test_a_logger_of_the_programs_own_and_what_makes_its_records_run_for_whoever_logs(
+    alone: Callable[..., Agent],
+    stuck: Stuck,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[threading.Event], None],
+    logger: type[logging.Logger],
+    factory: Callable[..., logging.LogRecord],
+    expected: bool,
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])  # pytest's own
+    monkeypatch.setitem(logging.root.manager.loggerDict, "tests.strict", logger("tests.strict"))
+    monkeypatch.setattr(logging, "_logRecordFactory", factory)
+
+    def caller(get: Any) -> None:
+        _CALLS.append(get.future(b""))
+        _CALLS[0].result()
+
+    over = threading.Event()
+    thread = threading.Thread(target=act, args=(over,))
+    thread.start()
+    seen = look_at_caller(alone, stuck, caller)
+    over.set()
+    thread.join()
+    _CALLS.clear()
+    assert bool(seen.ways_out) is expected

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sched
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -168,6 +170,60 @@ def test_who_looks_a_function_up_by_text_is_a_way_out(
     over.set()
     thread.join()
     assert bool(seen.ways_out) is (beside in BY_TEXT), seen.ways_out
+
+
+class Bus:
+    """Sends events to what its listeners' kinds and weak references lead to."""
+
+    @functools.singledispatchmethod
+    def on(self, event: object) -> None:
+        """Any other event."""
+
+    @on.register
+    def _(self, event: OSError) -> None:
+        cancel_all()
+
+    def give_up(self) -> None:
+        cancel_all()
+
+    def count(self) -> None:
+        count_all()
+
+
+_BUS = Bus()
+_LISTENERS = [weakref.WeakMethod(_BUS.give_up)]
+_COUNTERS = [weakref.WeakMethod(_BUS.count)]
+
+
+def sends_by_the_kind_of_event(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        _BUS.on(OSError())
+
+
+def calls_weak_methods(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        for one in _LISTENERS:
+            one()()  # type: ignore[misc]
+
+
+def calls_other_weak_methods(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        for one in _COUNTERS:
+            one()()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("beside", "ends"), [(sends_by_the_kind_of_event, True), (calls_weak_methods, True), (calls_other_weak_methods, False)]
+)
+def test_a_method_chosen_by_its_argument_and_a_weak_method_are_called_like_any_other(
+    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Callable[[threading.Event], None], ends: bool
+) -> None:
+    thread = threading.Thread(target=beside, args=(over,))
+    thread.start()
+    seen = look_at_caller(alone, stuck, calls_and_keeps_it)
+    over.set()
+    thread.join()
+    assert bool(seen.ways_out) is ends, seen.ways_out
 
 
 def cancels_every_call(over: threading.Event) -> None:

@@ -42,6 +42,26 @@ class LoopScheduler:
             job.function()
 
 
+class Observer:
+    def __init__(self, subscriber):
+        self._subscriber = subscriber
+
+    def next(self):
+        self._subscriber()
+
+
+def timer(subscriber):
+    observer = Observer(subscriber)
+
+    def action():
+        observer.next()
+
+    def interval():
+        action()
+
+    return threading.Timer(60, interval)
+
+
 class Runner(threading.Thread):
     def __init__(self, go):
         super().__init__()
@@ -188,6 +208,27 @@ def test_what_a_package_was_given_to_call_may_close_the_channel(
     CHANNELS.clear()
     over.set()
     runner.join()
+    assert found is (act is not counts)
+
+
+@pytest.mark.parametrize("act", [closes, raises_the_flag, counts])
+def test_what_a_packages_timer_was_given_to_call_may_close_the_channel(
+    alone: Callable[..., Agent], stuck: Stuck, act: Callable[..., object]
+) -> None:
+    STATE.stop = False
+    timer = PACKAGE["timer"](act)
+    timer.start()
+
+    def polls(channel: Any, go: threading.Event) -> None:
+        CHANNELS.append(channel)
+        while not STATE.stop:
+            interrupted(go)
+        channel.close()
+
+    found = may_close_the_channel(alone, stuck, polls)
+    CHANNELS.clear()
+    timer.cancel()
+    timer.join()
     assert found is (act is not counts)
 
 

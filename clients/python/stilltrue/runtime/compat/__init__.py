@@ -129,8 +129,10 @@ from stilltrue.runtime.compat.loops.foreign_loops import (
 from stilltrue.runtime.compat.loops.uvloop_frames import is_uvloop_main_task
 from stilltrue.runtime.compat.loops.uvloops import time_of
 from stilltrue.runtime.compat.registries import (
+    called_by_c,
     executor_queues,
     finalizers,
+    kinds_of_c_callbacks,
     modules_of_application,
     weakref_callbacks,
     with_proxies,
@@ -225,6 +227,7 @@ __all__ = [
     "callback_of",
     "callbacks_after",
     "callbacks_of",
+    "called_by_c",
     "cancel_awaited",
     "closure_of",
     "code_behind",
@@ -286,6 +289,7 @@ __all__ = [
     "item_callbacks",
     "items_of_array",
     "joined_at",
+    "kinds_of_c_callbacks",
     "loop_in",
     "loop_of_runner",
     "loops_in",

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from types import BuiltinFunctionType, CellType, CodeType, CoroutineType, FrameType, FunctionType, MethodType
 from typing import Any
-from weakref import ref
+from weakref import WeakMethod, ref
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import awaited_by, frame_of, variables_of
@@ -42,6 +42,8 @@ def bound_to(function: Any) -> tuple[Any, ...]:
     if kind is FunctionType:
         cells = tuple(content_of(cell) for cell in function.__closure__ or ())
         return (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if kind is WeakMethod:  # whose reference is only to the instance
+        return (function(),)
     if issubclass(kind, ref):  # includes the subclass that WeakValueDictionary uses
         return (ref.__call__(function),)
     if kind is CellType:

@@ -10,12 +10,15 @@ import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import thread
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.own_packages import is_installed_library
 
+_C_CALLBACKS = frozenset({"<class '_ctypes.CThunkObject'>", "<class '_cffi_backend.__CDataOwnGC'>"})
+_MADE_BY_CTYPES = 5
+"""The number of classes of functions that ctypes makes for itself when it is imported; ``CFUNCTYPE`` makes further ones."""
 _STDLIB = str(Path(weakref.__file__).parent) + os.sep
 _OURS = str(Path(__file__).parents[2]) + os.sep
 
@@ -60,6 +63,24 @@ def with_proxies(things: Iterable[Any]) -> Iterator[Any]:
         yield thing
         if type(thing).__weakrefoffset__:
             yield from (one for one in weakref.getweakrefs(thing) if type(one) in weakref.ProxyTypes)
+
+
+def kinds_of_c_callbacks() -> frozenset[type]:
+    """The classes of the objects by which code in C calls Python: those of ctypes and cffi, if they may be in use."""
+    function = getattr(sys.modules.get("_ctypes"), "CFuncPtr", None)
+    made = [one for one in type.__subclasses__(function) if one.__name__ != "_FuncPtr"] if isinstance(function, type) else []
+    every: list[Any] = type.__subclasses__(object) if len(made) > _MADE_BY_CTYPES else []
+    base = getattr(sys.modules.get("_cffi_backend"), "_CDataBase", None)
+    every += [each for one in base.__subclasses__() for each in one.__subclasses__()] if isinstance(base, type) else []
+    return frozenset(one for one in every if type.__repr__(one) in _C_CALLBACKS)
+
+
+def called_by_c(callback: Any) -> Iterator[Any]:
+    """The functions that an object of one of these classes calls."""
+    held = gc.get_referents(callback)
+    for one in (*held, *(each for some in held if type(some) is tuple for each in some)):
+        if type(one) in (FunctionType, MethodType, functools.partial, BuiltinFunctionType):
+            yield one
 
 
 def executor_queues() -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_of_http_library, is_own_code
-from stilltrue.runtime.look.called_code import call_graph
+from stilltrue.runtime.look.called_code import call_graph, given_to_c
 from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.called_code.call_graph import (
     CODES_MAX,
@@ -76,6 +76,7 @@ def clear_caches() -> None:
     reachable_code_names.clear_caches()
     reach.clear_caches()
     call_graph.clear_caches()
+    given_to_c.clear_caches()
 
 
 def is_ending(name: str) -> bool:

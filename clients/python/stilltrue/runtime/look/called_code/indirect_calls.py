@@ -25,7 +25,7 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from types import AsyncGeneratorType, CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -179,7 +179,13 @@ def _in_places_of_library(words: frozenset[str]) -> Iterator[Any]:
         yield warnings.showwarning
     if not LOGGING.isdisjoint(words):
         every = tuple(logging.root.manager.loggerDict.values()) if "getLogger" in words else ()
-        yield from (one for one in (logging.root, *every) if attribute_of(one, "handlers") or attribute_of(one, "filters"))
+        yield from (one for one in (logging.root, *every) if _may_run_own_code(one))
+        yield logging.getLogRecordFactory()
+
+
+def _may_run_own_code(logger: Any) -> bool:
+    given = attribute_of(logger, "handlers") or attribute_of(logger, "filters")
+    return bool(given) or is_program_class(type(logger))
 
 
 def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
@@ -318,12 +324,12 @@ def _is_function_of_library(thing: FunctionType) -> bool:
     return bool(thing.__closure__ or is_application(thing.__code__)) and root not in _CALLING_NOTHING | _SERVING
 
 
-def callables_kept(objects: Iterable[Any], words: frozenset[str]) -> Iterator[Any]:
-    """The callables in the collections among ``objects``, and in the attributes that some words name (rule 2)."""
+def callables_kept(objects: Iterable[Any], words: frozenset[str], kinds: Collection[type] = FUNCTIONS) -> Iterator[Any]:
+    """The callables of these ``kinds`` in collections among ``objects``, and in attributes that some words name (rule 2)."""
     for thing in objects:
-        yield from _in_collection(thing)
+        yield from _in_collection(thing, kinds)
         for held in attributes_named(thing, words | _names_of_methods(thing, words)):
-            yield from (held,) if type(held) in FUNCTIONS else _in_collection(held)
+            yield from (held,) if type(held) in kinds else _in_collection(held, kinds)
 
 
 def _names_of_methods(thing: Any, words: frozenset[str]) -> frozenset[str]:
@@ -366,13 +372,13 @@ def _function_of(called: Any) -> Any:
     return called
 
 
-def _in_collection(thing: Any, *, deep: bool = True) -> Iterator[Any]:
-    """The functions in a collection; ``deep``: and in the collections in it."""
+def _in_collection(thing: Any, kinds: Collection[type], *, deep: bool = True) -> Iterator[Any]:
+    """The functions of these ``kinds`` in a collection; ``deep``: and in the collections in it."""
     for one in items_in(thing):
-        if type(one) in FUNCTIONS:
+        if type(one) in kinds:
             yield one
         elif deep and issubclass(type(one), (dict, *_COLLECTIONS)):
-            yield from _in_collection(one, deep=False)
+            yield from _in_collection(one, kinds, deep=False)
 
 
 def items_in(thing: Any) -> list[Any]:

@@ -173,6 +173,8 @@ def _functions_in(one: Any) -> Iterator[FunctionType]:
         yield from (each for accessor in (one.fget, one.fset, one.fdel) for each in _functions_in(accessor))
     elif kind in (functools.cached_property, functools.partialmethod):  # noqa: TID251 - the application's
         yield from _functions_in(attribute_of(one, "func"))
+    elif kind is functools.singledispatchmethod:
+        yield from _functions_in(attribute_of(one, "dispatcher"))
     else:
         yield from _accessors_of(kind)
 

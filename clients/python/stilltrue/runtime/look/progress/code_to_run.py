@@ -13,6 +13,7 @@ from stilltrue.runtime.cached_attribute import CachedAttribute
 from stilltrue.runtime.introspection.origins import is_application, is_application_callback, is_of_own_module
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Places
+from stilltrue.runtime.look.called_code.given_to_c import functions_given_to_c
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, stretches
@@ -27,6 +28,7 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     callbacks_of_starting_thread,
     connectivity_callbacks,
     given_to_package,
+    given_to_timer,
     may_set,
     signal_callbacks,
     socket_callbacks,
@@ -145,11 +147,13 @@ def _all_callbacks(places: Places, open_calls: Iterable[Any], of: ProgressOf) ->
         if isinstance(thread, threading.Timer):
             carried = compat.thread_arguments(thread)
             yield from ((_at_once, (one, carried)) for one in carried[:1])
+            yield from ((_at_once, (one, ())) for one in given_to_timer(thread))
         elif thread is not None and not any(is_application(frame.f_code) for frame in place.frames):
             yield from ((_at_once, one) for one in callbacks_of_starting_thread(thread))
         item = compat.running_item(list(place.frames))
         progress = functools.partial(of.of_thread, place.ident)
         yield from ((progress, (one, ())) for one in compat.item_callbacks(item))
+        yield from ((progress, (one, ())) for frame in place.frames for one in compat.result_callbacks(frame))
     for loop in places.loops():
         called = map(compat.callback_of, compat.handles_of(loop) or ())
         progress = functools.partial(of.of_loop, loop)
@@ -167,6 +171,7 @@ def _all_callbacks(places: Places, open_calls: Iterable[Any], of: ProgressOf) ->
     yield from ((_at_once, one) for one in at_once)
     yield from ((_at_once, one) for _, one, _ in signal_callbacks(places.loops()))
     yield from ((_at_once, (one, ())) for one in gc.callbacks if is_application_callback(one))
+    yield from ((_at_once, (one, ())) for one in functions_given_to_c())
     own = (one for thing, one in compat.finalizers() if is_of_own_module(type(thing)))
     yield from ((_at_once, (one.func, tuple(one.args))) for one in own)
 

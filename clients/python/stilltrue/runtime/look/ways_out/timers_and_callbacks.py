@@ -15,6 +15,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.introspection.threads_and_tasks import Place
+from stilltrue.runtime.look.called_code.given_to_c import functions_given_to_c
 from stilltrue.runtime.look.progress.stack_ahead import callback_raises
 from stilltrue.runtime.look.ways_out.actor_code import (
     callback_may_end,
@@ -134,7 +135,7 @@ def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
 
 
 def hooks(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
-    """Hooks for failures, unraisable exceptions, garbage collection, tracing and profiling."""
+    """Hooks for failures, unraisable exceptions, garbage collection, tracing and profiling; functions that C calls."""
     failing = (threading.excepthook, sys.excepthook, sys.unraisablehook)
     every: list[tuple[Any, str]] = [
         *((one, "an exception is unhandled") for one in (*failing, *map(compat.exception_handler_of, loops))),
@@ -144,6 +145,8 @@ def hooks(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
     for hook, when in every:
         if is_application_callback(hook):
             yield of_callbacks(f"{compat.name_of(hook)}, called when {when}", [hook], owner=hook)
+    for one in functions_given_to_c():
+        yield of_callbacks(f"{compat.name_of(one)}, which code in C may call", [one], owner=one)
 
 
 def calls(open_calls: Iterable[Any]) -> Iterator[Actor]:

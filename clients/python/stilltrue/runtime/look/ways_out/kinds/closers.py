@@ -36,6 +36,7 @@ from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback, names_in, own_names_of
+from stilltrue.runtime.look.called_code.given_to_c import functions_given_to_c
 from stilltrue.runtime.look.called_code.indirect_calls import callables_kept
 from stilltrue.runtime.look.called_code.methods import class_attributes
 from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
@@ -48,6 +49,7 @@ from stilltrue.runtime.look.ways_out.kinds.closing_jobs import ClosingJobs
 from stilltrue.runtime.look.ways_out.kinds.exits import (
     callback_ends_loop,
     callback_ends_process,
+    calls_kept_exit,
     cancels_all_tasks,
     ends_loop,
     ends_process,
@@ -65,6 +67,7 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     frame_roots,
     frames_in_packages,
     given_to_package,
+    given_to_timer,
     signal_callbacks,
 )
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import (
@@ -115,6 +118,8 @@ def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Itera
     for hook in hooks_of_failure(places):
         for closer in _callback_closers(hook.callback, (), hook.text, hook.loop):
             yield replace(closer, progress=functools.partial(analysis.of_failure, hook))
+    for one in functions_given_to_c():
+        yield from _callback_closers(one, (), "which code in C may call")
 
 
 def _scheduled_closers(loop: asyncio.AbstractEventLoop, analysis: ProgressAnalysis) -> Iterator[Closer]:
@@ -142,6 +147,8 @@ def _thread_closers(
         for one in carried:
             if callable(one):
                 yield from _callback_closers(one, carried, f"called by thread {name}, a timer")
+        for one in given_to_timer(thread):
+            yield from _callback_closers(one, (), f"called by a library in thread {name}, a timer")
     for frame in place.frames:
         for callback in compat.connectivity_callbacks(frame):
             yield from _callback_closers(callback, (), "called when a channel's connectivity changes")
@@ -175,8 +182,11 @@ def _task_closers(task: Task, analysis: ProgressAnalysis, jobs: ClosingJobs) -> 
 
 
 def _item_callback_closers(place: Place, analysis: ProgressAnalysis) -> Iterator[Closer]:
-    """Callbacks at the end of the executor item that a thread runs."""
+    """Callbacks at the end of the executor item that a thread runs, and those for the results of a pool."""
     progress = functools.partial(analysis.of_thread, place.ident)
+    for frame in place.frames:
+        for callback in compat.result_callbacks(frame):
+            yield from _callback_closers(callback, (), "called with a result of a pool")
     for callback in compat.item_callbacks(compat.running_item(list(place.frames))):
         for closer in _callback_closers(callback, (), "called when an executor item ends"):
             yield replace(closer, owner=place.ident, progress=progress)
@@ -239,7 +249,9 @@ def _frame_closers(
             ahead = ahead.in_loop()
             functions = list(named_ahead(ahead, frame)) if ahead.names else []
             names_ahead = ahead.names
-        if ends_process(frame.f_code, names_ahead, functions, frame_roots(frame, names)):
+        near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes) if ahead.known else ()
+        ends = ends_process(frame.f_code, names_ahead, functions, frame_roots(frame, names))
+        if ends or calls_kept_exit(frame.f_code, near, ahead.names, functions):
             yield closer(text=f"{who}, which may end the process: {position_of(frame)}", process=True)
 
 
@@ -329,7 +341,9 @@ def _callback_closers(
     words = frozenset(code.co_names)
     functions = list(named_by_callback(callback, arguments))
     named = [code for code, _ in functions]
-    if ends_process(code, words, functions, (*arguments, *named_values(words, names))):
+    near = (*arguments, *named_values(words, names))
+    kept = (*near, *compat.bound_to(callback))
+    if ends_process(code, words, functions, near) or calls_kept_exit(code, kept, words, functions):
         yield Closer(text=f"{name}, which may end the process", process=True)
     if loop is not None and ends_loop(code, words, named):
         yield Closer(text=f"{name}, which may end its event loop", tasks=loop)

@@ -6,6 +6,7 @@ Rules:
    process, process group or main thread: with ``os.kill`` and the like, psutil, or a command (``kill``), if it asks for its own
    process id or has it, or reads a file that may tell it. Some commands end a program whatever its id: ``pkill``, ``reboot``,
    ``systemctl restart``. Code that asks for the parent process (``getppid``) ends when the parent is gone, and does not count.
+   The function may be kept in a variable, an attribute or a table (``Watchdog(on_dead=os._exit)``), or looked up by its text.
 2. ``SystemExit`` and ``KeyboardInterrupt`` escape from tasks and callbacks: the loop stops, and ``asyncio.run`` cancels all
    other tasks. In a thread other than the main one they end only that thread, and the main thread ends its program when it is
    done; neither counts.
@@ -28,10 +29,14 @@ from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.called_code.call_graph import names_in
+from stilltrue.runtime.look.called_code.indirect_calls import callables_kept
+from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.attributes import attribute_of, named_values
 from stilltrue.runtime.look.code.instructions_ahead import NEVER_RETURNING
+from stilltrue.runtime.look.code.lookups import looked_up
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
 from stilltrue.runtime.look.code.system_operations import texts_in
+from stilltrue.runtime.look.ways_out.reach import named_by
 
 Functions = Iterable[tuple[CodeType, dict[str, Any]]]
 """Code of functions, each with its globals."""
@@ -52,6 +57,7 @@ _RUNNING = frozenset({"subprocess", "system", "popen", "Popen", "create_subproce
 """Names in code that runs a command."""
 _READING = frozenset({"open", "read_text", "read_bytes"})
 _OWN_GROUP = (0, -1)
+_ANY_FUNCTIONS = frozenset({*FUNCTIONS, *compat.COMPILED_FUNCTIONS})
 _ALL_TASKS = "all_tasks"
 _CANCELLING = frozenset({"cancel", "throw"})
 
@@ -60,10 +66,11 @@ def ends_process(code: CodeType, names: frozenset[str], functions: Functions, he
     """Rule 1, for a function with these ``names`` ahead, the ``functions`` it names and the objects ``held``."""
     if not is_own_code(code):
         return False
+    names |= looked_up(code)
     named = [(one, known) for one, known in functions if is_own_code(one)]
     if any(_calls_os_abort(one) or _signals_its_group(one) for one in (code, *(one for one, _ in named))):
         return True
-    every = [(code, names), *((one, frozenset(one.co_names)) for one, _ in named)]
+    every = [(code, names), *((one, looked_up(one).union(one.co_names)) for one, _ in named)]
     if any("getppid" in one for _, one in every):
         return False
     if any(_runs_ending_command(of) and not _RUNNING.isdisjoint(one) for of, one in every):
@@ -137,6 +144,20 @@ def cancels_all_tasks(names: frozenset[str], named: Iterable[CodeType]) -> bool:
 def interrupts_any_thread(names: frozenset[str], named: Iterable[CodeType]) -> bool:
     """Rule 3, for threads."""
     return _INTERRUPTING_ANY in names.union(*(code.co_names for code in named))
+
+
+def calls_kept_exit(code: CodeType, near: Iterable[Any], words: frozenset[str], functions: Functions) -> bool:
+    """Whether code that has the objects ``near``, and these ``words`` ahead, may call a kept function that ends the process."""
+    if not is_own_code(code):
+        return False
+    every = [(tuple(near), words)]
+    every += [(named_values(one.co_names, known), names_in(one)) for one, known in functions if is_own_code(one)]
+    for things, said in every:
+        held = (*things, *(each for one in things for each in named_by(one) or () if type(one) in FUNCTIONS))
+        kept = callables_kept(held, said, _ANY_FUNCTIONS)
+        if any(callback_ends_process(one, ()) for one in (*held, *kept)):
+            return True
+    return False
 
 
 def callback_ends_process(callback: Any, arguments: Iterable[Any]) -> bool:

@@ -26,7 +26,7 @@ from stilltrue.runtime.introspection.origins import (
 )
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback, names_in
-from stilltrue.runtime.look.called_code.indirect_calls import LOGGING, callables_behind, callables_kept
+from stilltrue.runtime.look.called_code.indirect_calls import LOGGING, callables_behind, callables_kept, functions_behind
 from stilltrue.runtime.look.code.attributes import inherited, named_values
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
 from stilltrue.runtime.look.progress.flags import Flag
@@ -158,6 +158,15 @@ def given_to_package(callback: Any) -> list[Any]:
     if code is None or owner is None or not is_application(code) or is_own_code(code) or is_http_library(code):
         return []
     return [one for one in callables_behind(owner) if not _is_library_method_of(owner, one)]
+
+
+def given_to_timer(timer: threading.Timer) -> list[Any]:
+    """What a library's function that a timer will call may call in turn: the subscriber of an interval of RxPY."""
+    carried = compat.thread_arguments(timer)
+    code, _, _ = compat.code_behind(carried[0]) if carried else (None, {}, None)
+    if code is None or not is_application(code) or is_own_code(code) or is_http_library(code):
+        return []
+    return [one for held in compat.bound_to(carried[0]) for one in functions_behind(held)]
 
 
 def _is_library_method_of(owner: Any, function: Any) -> bool:
