@@ -201,6 +201,7 @@ class Settings:
         self._check_security()
         if self.log_format not in LOG_FORMATS:
             raise SettingError("--log-format", f"must be {' or '.join(LOG_FORMATS)}, not {self.log_format!r}")
+        self._check_ports()
         if self.suspect_seconds > self.give_up_seconds:
             raise SettingError(
                 "--suspect-seconds", f"{self.suspect_seconds:g} must not exceed --give-up-seconds ({self.give_up_seconds:g})"
@@ -243,6 +244,10 @@ class Settings:
         if self.proxy_user_header and (self.roles_file is None or not _HEADER.fullmatch(self.proxy_user_header)):
             raise SettingError("--proxy-user-header", "must be a header name; needs --roles-file, which grants roles to users")
         _ = self.proxy_networks
+
+    def _check_ports(self) -> None:
+        if self.port == self.http_port != 0 and self.host == self.http_host:
+            raise SettingError("--http-port", f"{self.http_port} must differ from --port: gRPC and HTTP have a port each")
 
     def _check_security(self) -> None:
         """TLS is configured completely or not at all; plaintext on a non-local address must be allowed explicitly.

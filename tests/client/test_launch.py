@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stilltrue import launch
+from stilltrue.__main__ import main as agent_command
 
 pytestmark = pytest.mark.slow  # each starts a process
 
@@ -364,3 +365,20 @@ def test_an_invalid_detector_address_is_refused() -> None:
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (told.returncode, told.stdout) == (2, "")
     assert "--detector" in told.stderr
+
+
+def test_a_command_of_the_other_package_is_refused_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        agent_command(["serve"])
+    error = capsys.readouterr().err
+    assert "no such command: serve" in error
+    assert "another package, stilltrue-detector" in error
+
+
+def test_a_folder_that_the_agent_cannot_be_copied_into_is_an_error_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="2"):
+        agent_command(["copy", str(tmp_path / "file")])
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"{tmp_path / 'file' / 'stilltrue'}: Not a directory")

@@ -46,6 +46,13 @@ def changed(name: str, value: Any) -> Settings:
     return Settings(**values)
 
 
+def test_one_port_for_grpc_and_http_is_refused() -> None:
+    with pytest.raises(SettingError, match="--http-port: 7700 must differ from --port"):
+        Settings(port=7700, http_port=7700)
+    Settings(port=7700, http_port=7700, http_host="127.0.0.2")
+    Settings(port=0, http_port=0)
+
+
 def test_units_stand_last_in_names() -> None:
     for each in BOUNDED:
         assert each.name.endswith(("port", "_seconds", "_seconds_min", "_seconds_max", "_max")), each.name

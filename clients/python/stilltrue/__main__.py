@@ -28,9 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     launch.add_argument("--service", help="the service that the program belongs to (default: the program's name)")
     launch.add_argument("--detector", metavar="HOST:PORT", help="the detector's address")
     launch.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT ...]")
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and not words[0].startswith("-") and words[0] not in commands.choices:
+        parser.error(f"no such command: {words[0]}. {OTHERS}")
     given = parser.parse_args(arguments)
     if given.command == "copy":
-        sys.stdout.write(f"{copy_package(given.folder)}\n")
+        try:
+            sys.stdout.write(f"{copy_package(given.folder)}\n")
+        except OSError as error:  # Error of shutil has no number: its text names each file
+            copy.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 0
     if given.detector and not is_address(given.detector):
         launch.error(f"--detector: {what_is_wrong(given.detector)}")
