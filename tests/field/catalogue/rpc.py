@@ -50,6 +50,43 @@ ENTRIES = (
         processes=("shop", "client"),
     ),
     Entry(
+        program="server_barrier",
+        source="widely known",
+        library="threading, gRPC",
+        what="Three workers meet at a barrier in a server, which has only two threads.",
+        near={
+            "time_out": "the barrier has a timeout",
+            "interceptor": "an interceptor of the server, which needs no thread, aborts the barrier for one of the methods",
+            "hung_up": "the barrier is aborted if a caller hangs up",
+        },
+    ),
+    Entry(
+        program="write_behind",
+        source="widely known",
+        library="queue, gRPC",
+        what="Handlers put into a full queue; the thread that empties it calls the same server, which has no free thread.",
+        near={
+            "time_out": "`put` has a timeout",
+            "deadline": "the call has a deadline",
+            "slow": "the thread is slow, and does not call yet",
+            "unbounded": "the queue is unbounded, and the handlers are slow",
+            "drained": "another thread takes an item later",
+        },
+    ),
+    Entry(
+        program="rpc_reader",
+        source="widely known",
+        library="threading, gRPC",
+        what="Each end of a connection runs requests in the thread that reads it; a request asks back, and waits.",
+        near={
+            "time_out": "`wait` has a timeout",
+            "slow": "one of the requests is slow, and does not ask yet",
+            "in_a_thread": "each request runs in a thread of its own, and one is slow",
+            "method": "a method of the server sets the events",
+            "ended": "another thread sets the events later",
+        },
+    ),
+    Entry(
         program="single_flight",
         source="widely known",
         library="concurrent.futures, gRPC",

@@ -94,7 +94,7 @@ class RecordedServer(grpc.ServerInterceptor):
 
     def _learn_server(self) -> MethodTables:
         """Learn what serves the calls of the server whose thread this is: its methods, and its pool."""
-        tables: MethodTables = ()
+        tables = MethodTables()
         live = self._session.live
         try:
             server = server_of_thread()

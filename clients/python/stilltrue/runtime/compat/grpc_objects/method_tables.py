@@ -9,8 +9,13 @@ from grpc import _interceptor, _utilities
 
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
 
-MethodTables = tuple[dict[Any, Any], ...]
-"""gRPC's own dictionaries of handlers by method, in the order in which a server looks into them."""
+
+class MethodTables(tuple[dict[Any, Any], ...]):
+    """gRPC's own dictionaries of handlers by method, in the order in which a server looks into them."""
+
+    __slots__ = ()
+
+
 _TABLE: Any = getattr(_utilities, "DictionaryGenericHandler", None)
 _PIPELINE: Any = getattr(_interceptor, "_ServicePipeline", None)
 """What runs a server's interceptors."""
@@ -24,7 +29,7 @@ def method_tables(server: Any, interceptor: object) -> MethodTables:
     pipeline: Any = getattr(server, "interceptor_pipeline", None)
     interceptors = pipeline.interceptors if type(pipeline) is _PIPELINE else ()
     registered, generic = getattr(server, "registered_method_handlers", {}), getattr(server, "generic_handlers", ())
-    return _tables(registered, generic) if _is_last(interceptor, interceptors) else ()
+    return _tables(registered, generic) if _is_last(interceptor, interceptors) else MethodTables()
 
 
 def _is_last(interceptor: object, interceptors: Sequence[Any]) -> bool:
@@ -37,7 +42,7 @@ def _tables(registered: Any, generic: Iterable[Any]) -> MethodTables:
         if type(handler) is not _TABLE or "service" in vars(handler) or not _is_original(_TABLE.service):
             break
         tables.append(handler._method_handlers)  # noqa: SLF001
-    return tuple(tables) if all(type(table) is dict for table in tables) else ()
+    return MethodTables(tables if all(type(table) is dict for table in tables) else ())
 
 
 def _is_original(method: Any) -> bool:

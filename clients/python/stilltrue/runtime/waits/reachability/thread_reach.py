@@ -17,7 +17,9 @@ Rules:
 6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
    can the thread of a loop what that has scheduled. Any other reference to a coroutine of a task leads nowhere. What a
    suspended generator refers to, whoever has the generator can reach.
-7. The threads of an executor can reach the items in its queue, and so can any party that has the executor. What
+7. What the methods and interceptors of a gRPC server (threads) lead to is reached by requests to come: :data:`REQUESTS`. The
+   agent keeps the methods of the servers that it records as well, only to call them for a request.
+8. The threads of an executor can reach the items in its queue, and so can any party that has the executor. What
    ``concurrent.futures`` keeps to tell these threads to end only adds to the queue.
 """
 
@@ -35,6 +37,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import thread
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
@@ -81,6 +84,16 @@ _OF_FILES = {
 }
 _FINALIZED = frozenset({("stilltrue.sync.server", "_Replies"), *_OF_FILES})
 """Classes whose finalizers only close files, or drop what the application gave them, which have no other holder by then."""
+_KEEPING_METHODS = {
+    ("grpc._server", "_ServerState"): ("generic_handlers", "registered_method_handlers", "interceptor_pipeline"),
+    ("stilltrue.sync.server", "RecordedServer"): ("_known", "_classes"),
+    ("stilltrue.runtime.calls.handler_classes", "HandlerClasses"): ("known", "_alike"),
+}
+"""The attributes by which a server and the agent's interceptor keep methods, by the class (rule 7)."""
+_RECORDED = "stilltrue.sync.server"
+"""The module of the classes that the agent makes, each of which keeps one method."""
+REQUESTS = -2
+"""Stands for the threads that will serve requests, among those that can reach an object."""
 _PROBE = -1
 _OF_THREADS = threading.Thread().__dict__.keys()
 _INLINED = (3, 12)
@@ -132,7 +145,7 @@ def leading_to(wanted: Iterable[OwnRef], running: _Frames, until: float) -> Lead
 def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | Task] | None:
     """The threads and tasks that can reach one of the objects with these identities.
 
-    None unless it is proved that nothing else can.
+    None unless it is proved that nothing else can. :data:`REQUESTS` among them stands for requests to come.
     """
     if not found.is_whole:
         return None
@@ -148,7 +161,17 @@ def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | 
             if holder not in seen:
                 seen[holder] = None
                 todo.append(holder)
+    if REQUESTS in reachers and any(_is_librarys_method(found.things[one]) for one in seen):
+        return None
     return frozenset(reachers)
+
+
+def _is_librarys_method(thing: Any) -> bool:
+    """Whether it is a kept ``event.set``: whoever gets that can end the wait without mentioning it. No block's exit is one."""
+    if type(thing) is partial:
+        return True
+    code, _, _ = compat.code_behind(thing) if type(thing) is MethodType else (None, {}, None)
+    return code is not None and not is_application(code) and not code.co_name.startswith("__")
 
 
 # -- references (rule 1) -----------------------------------------------------------------------------------------------
@@ -205,7 +228,7 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     )
     if paused or id(holder) in found.loops.running:
         return _coroutine_leads(holder, held, found)
-    if _is_of_library(holder):
+    if _is_of_library(holder) or _record_method(holder, held, found):
         return False
     if kind is threading.Thread and holder.ident in found.running and holder.__dict__.keys() <= _OF_THREADS:
         if not any(is_application(one.f_code) for one in found.running[holder.ident]):
@@ -227,6 +250,18 @@ def _record_global(names: dict[str, Any], held: int, found: LeadingObjects) -> N
         found.names.setdefault(name, set()).add(held)
 
 
+def _record_method(holder: Any, held: int, found: LeadingObjects) -> bool:
+    """Record that an object is among the methods that ``holder`` keeps to call them for requests (rule 7); whether it is."""
+    if issubclass(type(holder), type):
+        keeps = any(compat.module_of(base) == _RECORDED for base in type.__getattribute__(holder, "__mro__"))
+    else:
+        names = _KEEPING_METHODS.get((compat.module_of(type(holder)), type(holder).__name__), ())
+        keeps = type(holder) is compat.MethodTables or any(id(getattr(holder, name, None)) == held for name in names)
+    if keeps:
+        found.reachers.setdefault(held, set()).add(REQUESTS)
+    return keeps
+
+
 def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
     """As :func:`_leads`, for a coroutine or generator (rule 6)."""
     again, thread = reads_again(coroutine, held, _is_read_again), found.loops.running.get(id(coroutine))
@@ -236,7 +271,7 @@ def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
 
 
 def _is_of_library(holder: Any) -> bool:
-    """Whether it lists all threads, starts one, or only tells an executor's threads to end (rule 7).
+    """Whether it lists all threads, starts one, or only tells an executor's threads to end (rule 8).
 
     A tuple of nothing but gRPC's function that feeds a request stream is what gRPC calls its thread with.
     """

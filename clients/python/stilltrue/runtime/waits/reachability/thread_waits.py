@@ -42,7 +42,8 @@ from stilltrue.runtime.look.code.instructions_ahead import is_looped
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_output
-from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
+from stilltrue.runtime.waits.reachability.requests import begun_by_requests
+from stilltrue.runtime.waits.reachability.thread_reach import REQUESTS, leading_to, reached_by
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
@@ -235,6 +236,11 @@ def _proved_at_once(waiting: Mapping[int, OwnRef], until: float) -> dict[int, _P
         return None
     reached = {ident: reached_by((id(one()) for one in those), found) for ident, those in wanted.items()}
     found.things.clear()
+    codes = {ident: awaited[1] for ident in reached if (awaited := awaited_in(running.get(ident, ()))) is not None}
+    try:
+        reached = {ident: _with_requests(those, codes.get(ident), running) for ident, those in reached.items()}
+    finally:
+        forget_objects()
     after = {ident: _place(frames) for ident, frames in frames_of_threads().items()}
     proved = {}
     for ident, reachers in reached.items():
@@ -248,6 +254,16 @@ def _proved_at_once(waiting: Mapping[int, OwnRef], until: float) -> dict[int, _P
             waiting_tasks = tuple((OwnRef(one), _ref(blocking_future(one))) for one in tasks)
             proved[ident] = _Proof(tuple(threads), waiting_tasks, {one: places.get(one) for one in watched})
     return proved
+
+
+def _with_requests(
+    reachers: frozenset[int | Task] | None, code: CodeType | None, running: _Frames
+) -> frozenset[int | Task] | None:
+    """``reachers``, with the threads that stand for requests to come; ``code``: the function that waits."""
+    if reachers is None or REQUESTS not in reachers:
+        return reachers
+    threads = begun_by_requests(_WAKING.get(code, frozenset()) if code is not None else frozenset(), running)
+    return None if threads is None else reachers - {REQUESTS} | threads
 
 
 def _ref(thing: Any) -> OwnRef | None:

@@ -1,0 +1,235 @@
+"""What the methods of a server lead to: requests to come reach it, unless no method ends the wait or no worker is free."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.runtime import compat
+from stilltrue.runtime.compat import value_stack
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability import requests, thread_waits
+
+pytestmark = [
+    pytest.mark.usefixtures("only_this_file_counts"),
+    pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read"),
+]
+
+PATIENCE_SECONDS = 30.0
+Behaviour = Callable[[bytes, Any], bytes]
+
+
+class Desk:
+    """Keeps the events for which its callers wait; each caller waits for one."""
+
+    def __init__(self) -> None:
+        self.pending: dict[bytes, Any] = {}
+        self.box: queue.Queue[Any] = queue.Queue()
+        self.kept: list[Any] = []
+
+    def ask(self, request: bytes, context: Any) -> bytes:
+        event = self.pending[request] = threading.Event()
+        event.wait()
+        return request
+
+    def ask_until_hung_up(self, request: bytes, context: Any) -> bytes:
+        event = self.pending[request] = threading.Event()
+
+        def hang_up() -> None:
+            event.set()
+
+        context.add_callback(hang_up)
+        event.wait()
+        return request
+
+    def ask_by_a_method(self, request: bytes, context: Any) -> bytes:
+        event = threading.Event()
+        self.pending[request] = event.set
+        event.wait()
+        return request
+
+    def count(self, request: bytes, context: Any) -> bytes:
+        return b"%d" % len(self.pending)
+
+    def answer(self, request: bytes, context: Any) -> bytes:
+        self.pending[request].set()
+        return request
+
+    def hand_on(self, request: bytes, context: Any) -> bytes:
+        self.box.put(self.pending[request])
+        return request
+
+
+class Releases(grpc.ServerInterceptor):
+    """Sets the events for any request."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    def intercept_service(self, continuation: Any, details: Any) -> Any:
+        for one in self.desk.kept:
+            one.set()
+        return continuation(details)
+
+
+def end_all(desk: Desk) -> None:
+    for one in list(desk.pending.values()):
+        getattr(one, "set", one)()
+
+
+@pytest.fixture(autouse=True)
+def only_the_desk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the functions of other tests, and suspended generators, such as fixtures that set an event at their end."""
+    own = [one for one in vars(Desk).values() if callable(one)]
+    monkeypatch.setattr(requests, "census", lambda: (own, []))
+    monkeypatch.setattr(requests, "SECONDS_MAX", PATIENCE_SECONDS)
+
+
+@contextmanager
+def asking(
+    agent: Agent, desk: Desk, ask: str = "ask", callers: int = 1, interceptors: Iterable[Any] = (), **methods: Behaviour
+) -> Iterator[set[str] | None]:
+    """The names of the threads that are proved to be able to end a caller's wait, the test's own left out.
+
+    The server has two workers.
+    """
+    every = {"Ask": getattr(desk, ask), **methods}
+    handlers: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in every.items()}
+    with ThreadPoolExecutor(2) as executor:
+        server = grpc.server(agent.pool(executor), interceptors=[agent.server_interceptor(), *interceptors])
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", handlers),))
+        with grpc.insecure_channel(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}") as channel:
+            server.start()
+            asks: Any = channel.unary_unary("/s/Ask")
+            calls = [asks.future(b"%d" % number) for number in range(callers)]
+            try:
+                yield reaching(until_waiting(callers)[0])
+            finally:
+                end_all(desk)
+                for call in calls:
+                    call.result(PATIENCE_SECONDS)
+        server.stop(0).wait()
+
+
+def until_waiting(count: int) -> list[int]:
+    """The threads that wait for an event in a method of :class:`Desk`, once there are so many."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        every = frames_of_threads().items()
+        found = [one for one, frames in every if (awaited := thread_waits.awaited_in(frames)) and is_event(awaited[0])]
+        if len(found) == count:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("they do not wait")
+
+
+def is_event(thing: Any) -> bool:
+    return type(thing) is threading.Event
+
+
+def reaching(ident: int) -> set[str] | None:
+    awaited = thread_waits.awaited_in(frames_of_threads()[ident])
+    assert awaited is not None
+    proof = thread_waits._proved({ident: OwnRef(awaited[0])}, time.thread_time() + PATIENCE_SECONDS).get(ident)
+    names = {one.ident: one.name.partition("_0")[0] for one in compat.threads().values()}
+    return None if proof is None else {names[one] for one in proof.threads} - {threading.current_thread().name}
+
+
+def test_a_method_that_does_not_end_the_wait_is_no_way_to_end_it(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, Count=desk.count) as reached:
+        assert reached == set()
+
+
+def test_a_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, Answer=desk.answer) as reached:
+        assert reached is None
+
+
+def test_while_all_workers_are_busy_they_stand_for_the_requests_to_come(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, callers=2, Answer=desk.answer) as reached:
+        assert reached is not None
+        assert len(reached) == 1
+        assert reached.pop().startswith("ThreadPoolExecutor")
+
+
+def test_a_thread_that_ends_what_it_is_handed_stands_for_the_requests_to_come(alone: Callable[..., Agent]) -> None:
+    desk, gate, box = Desk(), threading.Lock(), queue.Queue[Any]()
+
+    def sends() -> None:
+        with gate:
+            box.get_nowait().set()
+
+    with gate:
+        thread = threading.Thread(target=sends, name="sender", daemon=True)
+        thread.start()
+        box.put(threading.Event())
+        with asking(alone("front"), desk, Hand=desk.hand_on) as reached:
+            assert reached == {"sender"}
+    thread.join(PATIENCE_SECONDS)
+
+
+def test_what_a_hang_up_calls_is_a_way_to_end_the_wait(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, "ask_until_hung_up", callers=2, Count=desk.count) as reached:
+        assert reached is None or any("_serve" in name for name in reached)
+
+
+def test_a_kept_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, "ask_by_a_method", callers=2, Count=desk.count) as reached:
+        assert reached is None
+
+
+def test_an_interceptor_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, callers=2, interceptors=[Releases(desk)]) as reached:
+        assert reached is None
+
+
+def test_code_that_gives_pools_more_workers_makes_the_wait_unknown(
+    alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk()
+    monkeypatch.setattr(requests, "may_grow_pools", lambda code: code is Desk.count.__code__)
+    with asking(alone("front"), desk, callers=2, Answer=desk.answer) as reached:
+        assert reached is None
+
+
+def test_a_full_pool_whose_method_has_one_of_its_own_makes_the_wait_unknown(alone: Callable[..., Agent]) -> None:
+    def answer(request: bytes, context: Any) -> bytes:
+        return desk.answer(request, context)
+
+    desk = Desk()
+    answer.experimental_thread_pool = None  # type: ignore[attr-defined]
+    with asking(alone("front"), desk, callers=2, Answer=answer) as reached:
+        assert reached is None
+
+
+@pytest.mark.parametrize(
+    ("text", "grows"),
+    [
+        ("pool._max_workers += 1", True),
+        ("pool._adjust_thread_count()", True),
+        ("setattr(pool, '_max_workers', 9)", True),
+        ("metric(pool._work_queue.qsize())", False),
+        ("metric(pool._max_workers)", False),
+    ],
+)
+def test_code_that_changes_a_pool_may_give_it_workers_and_code_that_measures_it_does_not(text: str, grows: bool) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(f"def change(pool, metric): {text}", str(Path(__file__).with_name("made.py")), "exec"), names)
+    assert requests.may_grow_pools(names["change"].__code__) is grows
