@@ -167,6 +167,18 @@ async def test_watch_goes_on_with_a_detector_that_restarts(serve: Any, begin: An
         await asyncio.gather(a.kill(), b.kill())
 
 
+async def test_watch_ends_when_nobody_reads_its_output(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
+    a = played.FakeProcess("a")
+    async with serve(tmp_path, "--period-seconds", "0.1") as detector:
+        await a.connect(detector.address)
+        watch = await begin("watch", "deadlock", STILLTRUE_DETECTOR=detector.address)
+        async with asyncio.timeout(60):
+            assert b"deadlock" in await watch.stdout.readline()
+            watch._transport.get_pipe_transport(1).close()  # as `head -1` does; no further verdict comes
+            assert (await watch.wait(), await watch.stderr.read()) == (141, b"")
+        await a.kill()
+
+
 async def test_watch_notices_a_detector_that_is_stopped(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
     a = played.FakeProcess("a")
     async with serve(tmp_path, "--heartbeat-seconds", "0.2", "--period-seconds", "0.1") as detector:

@@ -1549,4 +1549,11 @@ MUTANTS = (
         "tests/core/test_registry.py::test_predicates_of_others_do_not_make_the_detector_installed",
         quick=True,
     ),
+    Mutant(
+        "a watch goes on although nobody reads its output",
+        "detector.commands.live.watch",
+        "            elif _is_unread():\n                self.unread = True\n                self._call.cancel()\n",
+        "",
+        "tests/commands/test_serve.py::test_watch_ends_when_nobody_reads_its_output",
+    ),
 )

@@ -1,7 +1,12 @@
-"""``stilltrue watch``: prints verdicts as they change; waits for a detector to (re)start, and exits if it falls silent."""
+"""``stilltrue watch``: prints verdicts as they change; waits for a detector to (re)start.
+
+It exits if the detector falls silent, or if nobody reads its output any more (``watch deadlock | grep -m1 TRUE``).
+"""
 
 from __future__ import annotations
 
+import io
+import select
 import sys
 import threading
 import time
@@ -35,12 +40,26 @@ _NOTICE_SECONDS = 2.0
 """After this long without a detector, ``watch`` reports on standard error that it is waiting for one."""
 
 
+def _is_unread() -> bool:
+    """Whether the reader of standard output has ended: writing would fail, but there may be nothing to write for hours."""
+    try:
+        number = sys.stdout.fileno()
+    except (io.UnsupportedOperation, ValueError):
+        return False
+    if not hasattr(select, "poll"):
+        return False
+    poller = select.poll()
+    poller.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
+
+
 class _SilenceTimeout:
-    """Cancels a call if its next response, or heartbeat, takes longer than ``seconds``."""
+    """Cancels a call if its next response, or heartbeat, takes longer than ``seconds``, or if nobody reads the output."""
 
     def __init__(self, call: grpc.Call, seconds: float) -> None:
         self.answered = False
         self.expired = False
+        self.unread = False
         self._call = call
         self._seconds = seconds
         self._last_seen = time.monotonic()
@@ -54,6 +73,9 @@ class _SilenceTimeout:
         while self._call.is_active():
             if time.monotonic() - self._last_seen > self._seconds:
                 self.expired = True
+                self._call.cancel()
+            elif _is_unread():
+                self.unread = True
                 self._call.cancel()
             time.sleep(_POLL_SECONDS)
 
@@ -89,7 +111,7 @@ class _Connection:
     def follow(self, shown: _Shown) -> CommandError:
         """Print the verdicts; return the error to report if the detector does not come back.
 
-        Raises :class:`CommandError` if the detector falls silent, or refuses.
+        Raises :class:`CommandError` if the detector falls silent, or refuses; ``BrokenPipeError`` if nobody reads the output.
         """
         with detector_stub(self._endpoint) as stub:
             call: Any = stub.Watch(self._request)
@@ -101,6 +123,8 @@ class _Connection:
                     if response.HasField("verdict"):
                         shown.show(verdict_from_wire(response.verdict))
             except grpc.RpcError as error:
+                if timeout.unread:
+                    raise BrokenPipeError from None
                 if timeout.expired:
                     raise self._silent(timeout) from None
                 if not isinstance(error, grpc.Call) or error.code() is not grpc.StatusCode.UNAVAILABLE:
@@ -163,6 +187,8 @@ def _wait_for_listener(endpoint: Endpoint, gone_at: float, wait_seconds_max: flo
     """Wait until something listens at the address. Raises :class:`CommandError` ``wait_seconds_max`` after ``gone_at``."""
     told = was_there
     while wait_seconds_max and not listens(endpoint.address):
+        if _is_unread():
+            raise BrokenPipeError
         absent = time.monotonic() - gone_at
         if absent >= wait_seconds_max:
             text = f"no detector at {endpoint.address} after {wait_seconds_max:g} s"
