@@ -30,7 +30,8 @@ class Entry:
     people. ``near`` are the near misses, by mode, each in a few words. ``processes`` are started one by one, each with its
     name; empty: one process. ``servers`` are ``postgres`` and ``redis``; ``modules``: without one of these it is skipped.
     ``predicate`` is the one that holds; ``lines``: whether its verdict says where the parties stand. ``elsewhere``: how many
-    parties of a service without code, such as a database's, are in the core.
+    parties of a service without code, such as a database's, are in the core; ``behind_elsewhere``: how many are behind it,
+    without a line of the program.
     """
 
     program: str
@@ -44,6 +45,7 @@ class Entry:
     predicate: str = "deadlock"
     lines: bool = True
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    behind_elsewhere: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -59,8 +61,8 @@ class Entry:
     def expected(self, kind: str) -> Counter[Where]:
         """How many parties stand where in the ``core``, or ``behind`` it."""
         found: Counter[Where] = Counter()
-        if kind == "core":
-            found.update({(service, "", 0): count for service, count in self.elsewhere.items()})
+        for service, count in (self.elsewhere if kind == "core" else self.behind_elsewhere).items():
+            found[service, "", 0] += count
         for number, line in enumerate(self.path.read_text().splitlines(), 1):
             for mark in _MARK.finditer(line):
                 if mark[1] == kind:

@@ -1556,4 +1556,25 @@ MUTANTS = (
         "",
         "tests/commands/test_serve.py::test_watch_ends_when_nobody_reads_its_output",
     ),
+    Mutant(
+        "the end of the program waits for its threads",
+        "stilltrue.runtime.compat.threads",
+        "if frame.f_code is _AT_EXIT.__code__:",
+        "if frame is None:",
+        "tests/client/waits/test_exit.py::test_the_end_waits_for_all_threads",
+    ),
+    Mutant(
+        "the end of the program does not wait for daemons",
+        "stilltrue.runtime.compat.threads",
+        "if not one.daemon and one is not threading.main_thread()",
+        "if one is not threading.main_thread()",
+        "tests/client/waits/test_exit.py::test_a_thread_that_somebody_may_end_does_not",
+    ),
+    Mutant(
+        "the iterator of a loop is on the stack",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        "return _iterators_at(frame.f_code, frame.f_lasti)",
+        "return 0",
+        "tests/client/waits/test_thread_waits.py::test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame",
+    ),
 )

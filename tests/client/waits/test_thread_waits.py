@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import contextvars
 import functools
 import gc
@@ -39,6 +40,7 @@ _REGISTRY: dict[str, Any] = {}
 _WEAK: weakref.WeakSet[Any] = weakref.WeakSet()
 _VARIABLE: contextvars.ContextVar[Any] = contextvars.ContextVar("event")
 _LOCAL = threading.local()
+_ignored = contextlib.suppress(KeyError)
 
 
 class Threads:
@@ -512,6 +514,44 @@ def test_a_party_that_gets_the_object_after_the_cut_is_a_way_out(alone: Callable
     assert any(one.doubt or one.ways_out for one in looks)
 
 
+def _iterate_over(items: Iterator[Any]) -> None:
+    for _ in items:
+        pass
+
+
+def _iterate_in_a_block(items: Iterator[Any]) -> None:
+    with _ignored:
+        for _ in items:
+            pass
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    ("work", "kept", "by"),
+    [(_iterate_over, False, {"other"}), (_iterate_over, True, None), (_iterate_in_a_block, False, None)],
+    ids=["alone", "also kept elsewhere", "its place on the stack is unknown"],
+)
+def test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame(
+    work: Callable[[Any], None], kept: bool, by: set[str] | None, threads: Threads
+) -> None:
+    todo = queue.Queue[Any]()
+    thing = OwnRef(todo)
+
+    def run() -> None:
+        work(iter(things.pop().get, None))
+
+    things = [todo]
+    if kept:
+        _REGISTRY["items"] = iter(todo.get, None)
+    threads.begin("other", run)
+    del todo
+    until_all_wait("other")
+    try:
+        assert reaching(thing) == by
+    finally:
+        threads.ends.append(lambda: _there(thing).put(None))
+
+
 @needs_memory
 def test_idle_workers_of_an_unfed_queue_are_not_reported(alone: Callable[..., Agent], threads: Threads) -> None:
     def work(todo: queue.Queue[Any], done: queue.Queue[Any]) -> None:
@@ -531,13 +571,26 @@ def test_idle_workers_of_an_unfed_queue_are_not_reported(alone: Callable[..., Ag
         threads.ends += [lambda: _there(things[0]).put(None), lambda: _there(things[1]).put(None)]
 
 
-@needs_memory
-def test_idle_workers_that_are_joined_are_reported(alone: Callable[..., Agent], threads: Threads) -> None:
-    """A published bug: the sentinels are put after the workers have been joined."""
+def _get(todo: queue.Queue[Any]) -> None:
+    while todo.get() is not None:
+        pass
 
-    def work(todo: queue.Queue[Any]) -> None:
-        while todo.get() is not None:
-            pass
+
+def _iterate(todo: queue.Queue[Any]) -> None:
+    try:
+        for _ in range(1):
+            for _ in iter(todo.get, None):
+                pass
+    finally:
+        todo.qsize()
+
+
+@needs_memory
+@pytest.mark.parametrize("work", [_get, _iterate])
+def test_idle_workers_that_are_joined_are_reported(
+    work: Callable[[Any], None], alone: Callable[..., Agent], threads: Threads
+) -> None:
+    """A published bug: the sentinels are put after the workers have been joined."""
 
     def run() -> None:
         todo = queue.Queue[Any]()

@@ -58,4 +58,12 @@ ENTRIES = (
             "empty": "no task is put into the queue late",
         },
     ),
+    Entry(
+        program="marin_4098",
+        source="marin-community/marin 4098",
+        library="threading",
+        what="The program is over, but a thread that waits for an event which nobody else has keeps the process alive.",
+        near={"timeout": "the wait has a timeout", "stopped": "another thread sets the event later"},
+        behind_elsewhere={"worker": 1},
+    ),
 )

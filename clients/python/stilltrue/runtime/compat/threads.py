@@ -33,6 +33,7 @@ _QUEUE_GETS = (queue.Queue.get.__code__, asyncio.Queue.get.__code__)
 _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
 _EVENT_WAIT: CodeType = threading.Event.wait.__code__
 _SEVERAL = frozenset({_base.wait.__code__, _base.as_completed.__code__})
+_AT_EXIT: FunctionType = threading._shutdown  # type: ignore[attr-defined]  # noqa: SLF001 - where the main thread ends
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
 _ASGIREF = os.path.join("asgiref", "current_thread_executor.py")  # noqa: PTH118 - the end of a code's file name
 _STDLIB = Path(threading.__file__).parent
@@ -186,6 +187,9 @@ def future_awaited(frame: FrameType) -> Any:
 
 def awaited_at(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | None:
     """What this frame waits for without a timeout: the object, the futures or threads, and whether it needs all."""
+    if frame.f_code is _AT_EXIT.__code__:
+        left = _threads_awaited_at_exit()
+        return (_AT_EXIT, left, True) if left else None
     future = future_awaited(frame)
     if future is not None:
         return future, (future,), True
@@ -199,10 +203,16 @@ def awaited_at(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | None:
     return _several_awaited(frame)
 
 
-def joined_at(frame: FrameType) -> threading.Thread | None:
-    """The thread whose end this frame awaits without a timeout, or None."""
+def _threads_awaited_at_exit() -> tuple[threading.Thread, ...]:
+    """The threads for whose end Python waits when the main thread has run all of the program."""
+    threads = list(threading._active.values())  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
+    return tuple(one for one in threads if not one.daemon and one is not threading.main_thread())
+
+
+def joined_at(frame: FrameType) -> tuple[threading.Thread, ...]:
+    """The threads for the end of all of which this frame waits without a timeout."""
     awaited = awaited_at(frame)
-    return awaited[0] if awaited is not None and isinstance(awaited[0], threading.Thread) else None
+    return () if awaited is None else tuple(one for one in awaited[1] if isinstance(one, threading.Thread))
 
 
 def _several_awaited(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | None:

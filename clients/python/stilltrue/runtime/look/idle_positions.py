@@ -83,13 +83,11 @@ def rests(place: Place, threads: Mapping[int, Place], length_max: int = _CHAIN_L
     frames = place.frames
     if _serves(frames) or waits_for_message(CallStack(tuple(frames), place.ident)):
         return True
-    if not compat.is_endless_wait(frames[0]) or compat.waits_for_result(frames):
-        return False
     joined = compat.joined_at(frames[0])
-    if joined is None:
-        return True
-    other = threads.get(joined.ident or 0)
-    return other is not None and length_max > 0 and rests(other, threads, length_max - 1)
+    if joined:
+        others = [threads.get(one.ident or 0) for one in joined]
+        return length_max > 0 and all(one is not None and rests(one, threads, length_max - 1) for one in others)
+    return compat.is_endless_wait(frames[0]) and not compat.waits_for_result(frames)
 
 
 def _serves(frames: Sequence[FrameType]) -> bool:

@@ -151,8 +151,9 @@ class ProgressAnalysis:
     def _of_thread(self, place: Place) -> Progress:
         party = place.party if place.party is not None and place.party in self._waiting else caller_at(place.frames)
         if party is not None:
-            joined = compat.joined_at(place.frames[0]) if place.frames else None
-            return NEVER if joined is not None and not self.of_thread(joined.ident) else Progress(parties=frozenset((party,)))
+            joined = compat.joined_at(place.frames[0]) if place.frames else ()
+            ended = all(self.of_thread(one.ident) for one in joined)
+            return Progress(parties=frozenset((party,))) if ended else NEVER
         inner = list(_until_application(place.frames))
         if not inner:
             loop = compat.loop_in(place.frames[0]) if place.frames else None

@@ -39,11 +39,12 @@ from concurrent.futures import thread
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.bytecode.instructions import opname_at
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, instructions, opname_at
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application
@@ -51,7 +52,7 @@ from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.holders.with_blocks import exits_of
+from stilltrue.runtime.waits.holders.with_blocks import blocks_at, exits_of
 from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects
 from stilltrue.runtime.waits.reachability.code_names import (
     LOCALS,
@@ -381,9 +382,22 @@ def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
     """The number of stack slots in which a frame keeps what it has called, as far as it is known."""
     if _keeps_arguments(frame, called):
         return _CALLED_WITH
+    if opname_at(frame.f_code, frame.f_lasti) == "FOR_ITER":
+        return _iterators_at(frame.f_code, frame.f_lasti)
     asks = called is not None and feeds_requests(called.f_code)
     feeds = (asks and compat.is_feeding(frame)) or feeds_requests(frame.f_code)
     return _NEXT_WITH if feeds and opname_at(frame.f_code, frame.f_lasti) in _CALLING else 0
+
+
+@cached_by_code
+def _iterators_at(code: CodeType, at: int) -> int:
+    """The number of iterators that a frame keeps on its stack while it gets the next item of the innermost one.
+
+    0 if there may be something else as well: in ``with`` blocks, exception handlers and comprehensions.
+    """
+    loops = [one for one in instructions(code) if one.opname == "FOR_ITER" and one.offset <= at < one.argval]
+    handled = max((one.depth for one in exception_entries_of(code) if one.start <= at < one.end), default=0)
+    return len(loops) if handled <= len(loops) and not blocks_at(code, at) else 0
 
 
 def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:

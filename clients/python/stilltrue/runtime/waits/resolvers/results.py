@@ -31,7 +31,7 @@ def _read(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
         found = wait_for_completers(on, stack, view)
     if found is not None:
         return found
-    what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"
+    what = "the end of {}" if isinstance(things[0], threading.Thread) else "the result of a future that {} works on"
     run = tuple(one for one in things if isinstance(one, Future) and compat.is_running_future(one))
     return SeenWait(
         on=on, enders=things, needs=None if needs_all else 1, what=what, once=True, ended_through=run, ending_names=_COMPLETING

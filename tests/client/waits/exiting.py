@@ -1,0 +1,41 @@
+"""What the agent of a program that is ending sees, told on standard output: used by the programs of ``test_exit``."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+from stilltrue import Agent
+from stilltrue.protocol.report import PartyTarget
+from tests.client.look.worlds import look_at, of, report_of
+
+MAIN = "one/thread:MainThread"
+PATIENCE_SECONDS = 60.0
+
+
+def tell_at_the_end() -> None:
+    """Begin to look until the main thread waits at the end of the program and all it waits for wait too; tell, and end it."""
+    agent = Agent("one", instance="one", detector="127.0.0.1:1", enabled=True)
+    agent.start()
+    threading.Thread(target=_tell, args=(agent,), daemon=True).start()
+
+
+def _tell(agent: Agent) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    told: dict[str, object] = {}
+    while time.monotonic() < end:
+        report = report_of(agent)
+        waits = {wait.waiter: [one.party for one in wait.among if isinstance(one, PartyTarget)] for wait in report.waits}
+        told = {"waits": waits, "needs": {wait.waiter: wait.needs for wait in report.waits}}
+        if MAIN in waits and waits.keys() >= set(waits[MAIN]):
+            look = look_at(agent, report)
+            told["free"] = sorted(one for one in waits if (seen := of(look, one)).doubt or seen.ways_out or not seen.unchanged)
+            break
+        if MAIN in waits and time.monotonic() > end - PATIENCE_SECONDS + 3:
+            break  # long enough for a proof
+        time.sleep(0.1)
+        agent._observer.searchers.search(time.time())
+    print(json.dumps(told), flush=True)
+    os._exit(0)
