@@ -56,12 +56,8 @@ class _Finder:
         )
 
 
-def _put_in(name: str) -> None:
-    mutant = next(one for one in MUTANTS if one.name == name)
-    if mutant.module in sys.modules:
-        sys.exit(f"{MISFIT}: {mutant.module} was imported before it could be changed")
-    sys.meta_path.insert(0, _Finder(mutant))
-
-
-if VARIABLE in os.environ:
-    _put_in(os.environ[VARIABLE])
+if VARIABLE in os.environ:  # no function: of code that mentions all modules a proof would say that it may reach anything
+    _mutant = next(one for one in MUTANTS if one.name == os.environ[VARIABLE])
+    if _mutant.module in sys.modules:
+        sys.exit(f"{MISFIT}: {_mutant.module} was imported before it could be changed")
+    sys.meta_path.insert(0, _Finder(_mutant))

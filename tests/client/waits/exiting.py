@@ -12,7 +12,7 @@ from stilltrue.protocol.report import PartyTarget
 from tests.client.look.worlds import look_at, of, report_of
 
 MAIN = "one/thread:MainThread"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 30.0
 
 
 def tell_at_the_end() -> None:
