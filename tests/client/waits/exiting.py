@@ -8,10 +8,11 @@ import threading
 import time
 
 from stilltrue import Agent
+from stilltrue.model import PartyName
 from stilltrue.protocol.report import PartyTarget
 from tests.client.look.worlds import look_at, of, report_of
 
-MAIN = "one/thread:MainThread"
+MAIN = PartyName("one/thread:MainThread")
 PATIENCE_SECONDS = 30.0
 
 
