@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from urllib.parse import urlsplit
 import click
 import pytest
 
+from detector.commands.live.watch import _SilenceTimeout
 from detector.commands.processes.serve import serve as serve_command
 from detector.core import registry
 from stilltrue.version import __version__
@@ -165,6 +168,28 @@ async def test_watch_goes_on_with_a_detector_that_restarts(serve: Any, begin: An
             watch.send_signal(signal.SIGINT)
             assert await watch.wait() == 130
         await asyncio.gather(a.kill(), b.kill())
+
+
+def test_a_watch_is_cancelled_only_if_its_reader_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Call:
+        def __init__(self) -> None:
+            self.cancelled = threading.Event()
+
+        def is_active(self) -> bool:
+            return not self.cancelled.is_set()
+
+        def cancel(self) -> None:
+            self.cancelled.set()
+
+    reading, writing = os.pipe()
+    with open(writing, "w") as output:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stdout", output)
+        call: Any = Call()
+        timeout = _SilenceTimeout(call, 60)
+        assert not call.cancelled.wait(1)
+        os.close(reading)
+        assert call.cancelled.wait(60)
+        assert (timeout.unread, timeout.expired) == (True, False)
 
 
 async def test_watch_ends_when_nobody_reads_its_output(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:

@@ -1554,7 +1554,7 @@ MUTANTS = (
         "detector.commands.live.watch",
         "            elif _is_unread():\n                self.unread = True\n                self._call.cancel()\n",
         "",
-        "tests/commands/test_serve.py::test_watch_ends_when_nobody_reads_its_output",
+        "tests/commands/test_serve.py::test_a_watch_is_cancelled_only_if_its_reader_has_ended",
     ),
     Mutant(
         "the end of the program waits for its threads",
