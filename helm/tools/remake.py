@@ -45,6 +45,10 @@ MADE_BY_CHART = (
 NAME = {"type": "string", "pattern": r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
 LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+PORT_TEXT = r"0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+HOST_NAME = {"type": "string", "pattern": r"^((\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
+REGISTRY = {"type": "string", "pattern": r"^([^/: ]+(:[0-9]+)?(/[^: ]+)?)?$"}
+"""A registry has no scheme: containers would wait for an image whose name is not valid."""
 DURATION = {"type": "string", "pattern": r"^([0-9]+(ms|[smhdwy]))+$"}
 STRINGS = {"type": "array", "items": {"type": "string"}}
 OBJECTS = {"type": "array", "items": {"type": "object"}}
@@ -78,10 +82,16 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "scaleOut.collectors.replicas": {"type": "integer", "minimum": 1},
     "scaleOut.collectors.tlsSecret": NAME,
     "scaleOut.kafka.configSecret": NAME,
-    "sidecar.detector": {"type": "string", "pattern": "^(.+:[0-9]+)?$", "not": {"pattern": "^https?://"}},
+    "sidecar.detector": {"type": "string", "pattern": f"^(.+:{PORT_TEXT})?$", "not": {"pattern": "^https?://"}},
+    "sidecar.adminPort": {**PORT, "not": {"enum": [15001, 15006]}},
+    "ingress.host": HOST_NAME,
+    "ingress.path": {"type": "string", "pattern": "^/"},
+    "httpRoute.hostnames": {"type": "array", "items": {**HOST_NAME, "minLength": 1}},
+    "global.imageRegistry": REGISTRY,
+    "image.registry": REGISTRY,
     "scaleOut.kafka.servers": {
         "type": "string",
-        "pattern": r"^([^:, ]+:[0-9]+(,[^:, ]+:[0-9]+)*|[a-z0-9]+://.+)?$",
+        "pattern": rf"^([^:, ]+:{PORT_TEXT}(,[^:, ]+:{PORT_TEXT})*|[a-z0-9]+://.+)?$",
         "not": {"pattern": "^(https?|kafka|tcp|plaintext|ssl)://"},
     },
     "pipeline.cronjob.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
@@ -107,7 +117,11 @@ EXACT: dict[str, Mapping[str, Any]] = {
         },
     },
     "probe.tlsSecret": NAME,
-    "detector.scopes": {"type": "object", "additionalProperties": {**LABELS, "minProperties": 1}},
+    "detector.scopes": {
+        "type": "object",
+        "additionalProperties": False,
+        "patternProperties": {r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$": {**LABELS, "minProperties": 1}},
+    },
     "detector.expect": {
         "type": "object",
         "additionalProperties": {
@@ -208,7 +222,7 @@ def keys(values: Mapping[str, Any], comments: Mapping[str, str], at: str = "") -
 def schema(values: Mapping[str, Any], comments: Mapping[str, str]) -> dict[str, Any]:
     """The JSON schema of the values: every unknown key is refused."""
     top = _object(values, comments, "")
-    top["properties"]["global"] = {"type": "object"}
+    top["properties"]["global"] = {"type": "object", "properties": {"imageRegistry": REGISTRY}}
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "The values of the chart stilltrue", **top}
 
 

@@ -113,6 +113,14 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
             "probe.databases: two have the name a",
         ),
         ("prometheusRule.enabled=true,prometheusRule.disabled={StilltrueDedlock}", "StilltrueDedlock"),
+        ("detector.enabled=false,sidecar.detector=detector:99999", "sidecar/detector"),
+        ("sidecar.adminPort=15006", "sidecar/adminPort"),
+        ("detector.scopes.a b.team=x", "detector/scopes"),
+        ("image.registry=https://registry.example.org", "image/registry"),
+        ("global.imageRegistry=http://registry.example.org", "global/imageRegistry"),
+        ("ingress.enabled=true,ingress.host=https://pages.example.org", "ingress/host"),
+        ("ingress.enabled=true,ingress.host=pages.example.org,ingress.path=pages", "ingress/path"),
+        ("scaleOut.enabled=true,scaleOut.kafka.servers=kafka:99999", "scaleOut/kafka/servers"),
         ("service.grpcPort=7601", "service.grpcPort and service.httpPort are both 7601"),
         ("scaleOut.enabled=true,scaleOut.kafka.servers=http://kafka:9092", "scaleOut/kafka/servers"),
         ("scaleOut.enabled=true,scaleOut.kafka.servers=kafka://kafka:9092", "scaleOut/kafka/servers"),
@@ -134,6 +142,23 @@ def test_quantities_valid_in_kubernetes_are_accepted(helm: Helm) -> None:
             "template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", f"detector.resources.limits.memory={value}"
         )
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "image.registry=localhost:5000",
+        "image.registry=registry.example.org/team/tools",
+        "scaleOut.enabled=true,scaleOut.kafka.servers=kafka-0:9092\\,kafka-1:65535",
+        "scaleOut.enabled=true,scaleOut.kafka.servers=s3://bucket/records",
+        "detector.enabled=false,sidecar.detector=[::1]:7600",
+        "ingress.enabled=true,ingress.host=*.example.org,ingress.path=/pages",
+        "detector.scopes.shop-2.team=x",
+    ],
+)
+def test_less_common_values_are_accepted(value: str, helm: Helm) -> None:
+    done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", value)
+    assert done.returncode == 0, done.stderr
 
 
 def test_one_registry_for_all_images(helm: Helm) -> None:
