@@ -1577,4 +1577,11 @@ MUTANTS = (
         "return 0",
         "tests/client/waits/test_thread_waits.py::test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame",
     ),
+    Mutant(
+        "a coroutine that has ended reaches nothing",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        " or frame_of(one) is None:",
+        ":",
+        "tests/client/waits/test_exit.py::test_a_thread_that_nobody_can_end_keeps_the_program_from_ending",
+    ),
 )

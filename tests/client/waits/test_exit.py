@@ -68,8 +68,9 @@ def stuck(waits: dict[str, list[str]]) -> set[str]:
         _WORK,
         'threading.Thread(target=lambda: threading.Event().wait(), name="work").start()',
         _QUEUE + 'ThreadPoolExecutor(1, "work").submit(work)',
+        f"{_WORK}\nasync def names():\n    work()\nkept = names()\nkept.close()",
     ],
-    ids=["queue", "event", "executor"],
+    ids=["queue", "event", "executor", "beside a coroutine that has ended"],
 )
 def test_a_thread_that_nobody_can_end_keeps_the_program_from_ending(program: str, told_by: Told) -> None:
     told = told_by(program)

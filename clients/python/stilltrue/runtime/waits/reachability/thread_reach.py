@@ -46,7 +46,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import exception_entries_of, instructions, opname_at
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.collector import referrers_of
-from stilltrue.runtime.introspection.frames import no_collection, variables_of
+from stilltrue.runtime.introspection.frames import frame_of, no_collection, variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.called_code.call_graph import names_in
@@ -333,7 +333,7 @@ def _record_named_by(paused: Iterable[Any], names: set[str], files: Container[st
     for one in paused:
         code = compat.code_of(one)
         named = names & names_of(code) if code is not None and code.co_filename in files else frozenset[str]()
-        if not named or is_running(one):  # the frames of its thread show what it may still name
+        if not named or is_running(one) or frame_of(one) is None:  # the frames of its thread show what it may still name
             continue
         task = found.loops.suspended.get(id(one))
         if task is None:
