@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from detector.probe.postgres_waits import Backend, Backends, seconds
@@ -65,7 +66,15 @@ class Database:
     """One database of a server; connects on demand."""
 
     def __init__(self, dsn: str, process: str) -> None:
-        """``dsn``: a libpq connection string; ``process``: the probe's name. Does not connect yet."""
+        """``dsn``: a libpq connection string; ``process``: the probe's name. Does not connect yet.
+
+        Raises :class:`UnusableServerError` if ``dsn`` is no such string.
+        """
+        try:
+            conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError as error:
+            text = f"DSN: {_first_line(error)}; for example postgresql://stilltrue@db.shop:5432/orders"
+            raise UnusableServerError(text) from None
         self._dsn = dsn
         self._backends = Backends(process, None)
         self._connection: psycopg.Connection[dict[str, Any]] | None = None

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from detector.probe.postgres import Database
 from detector.probe.postgres_waits import Backend, Backends, on_cycles, seconds
-from detector.probe.reading import Reading
+from detector.probe.reading import Reading, UnusableServerError
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime.waits.databases.names import link
@@ -136,3 +137,10 @@ def test_a_setting_changed_by_a_statement_or_function_is_doubt() -> None:
 def test_timeouts_are_parsed_in_every_notation() -> None:
     assert [seconds(one) for one in ("0", "5000", "5s", "1min", "250ms", "1.5s", "2h")] == [0, 5, 5, 60, 0.25, 1.5, 7200]
     assert seconds("soon") > 0
+
+
+@pytest.mark.parametrize("dsn", ["nonsense", "hots=db.shop dbname=orders", "http://db.shop/orders"])
+def test_a_connection_string_that_libpq_cannot_read_is_refused_at_once(dsn: str) -> None:
+    with pytest.raises(UnusableServerError, match=r"^DSN: .*; for example postgresql://"):
+        Database(dsn, "orders-db")
+    Database("host=db.shop dbname=orders user=stilltrue", "orders-db")

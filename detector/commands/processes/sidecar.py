@@ -177,7 +177,8 @@ def _check(settings: SidecarSettings) -> None:
     except HTTPError as error:
         reason = error.read(_REASON_BYTES_MAX).decode(errors="replace").strip() or str(error)
     except (URLError, OSError) as error:
-        reason = f"no sidecar answers at {address}: {getattr(error, 'reason', error)}"
+        cause = getattr(error, "reason", error)
+        reason = f"no sidecar answers at {address}: {getattr(cause, 'strerror', None) or cause}"
     click.echo(f"stilltrue: not ready: {printable(reason)}", err=True)
     raise click.exceptions.Exit(1)
 
