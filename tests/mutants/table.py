@@ -1215,6 +1215,20 @@ MUTANTS = (
         "tests/client/look/ways_out/test_ways_out_through_packages.py::test_what_a_packages_timer_was_given_to_call_may_close_the_channel",
     ),
     Mutant(
+        "nothing that is yet to be read releases an abandoned lock",
+        "stilltrue.runtime.waits.resolvers.locks",
+        "shares=(thing,), ended_through=(thing,), ending_names=RELEASING)",
+        "shares=(thing,))",
+        "tests/client/waits/orphaned_locks/test_orphaned_programs.py::test_who_may_run_code_that_is_not_read_may_release_an_abandoned_lock",
+    ),
+    Mutant(
+        "a plugin's entry point is no unknown code",
+        "stilltrue.runtime.look.code.lookups",
+        '    | {"entry_points", "iter_entry_points", "load_entry_point"}\n',
+        "",
+        "tests/client/waits/orphaned_locks/test_orphaned_programs.py::test_who_may_run_code_that_is_not_read_may_release_an_abandoned_lock",
+    ),
+    Mutant(
         "weak proxies stand for nothing",
         "stilltrue.runtime.look.ways_out.search",
         "targets = list(compat.with_proxies(ending))",

@@ -388,13 +388,47 @@ NEAR = {
         waits(other)
         """,
 }
+UNDONE = {
+    "by_text_that_is_run": """
+        lock = threading.Lock()
+        text = "lock." + "release()"
+        def work(fails):
+            lock.acquire()
+            if fails:
+                raise SystemExit
+            lock.release()
+        def repairs():
+            while not go.wait(60):
+                exec(text)
+        ends(work, True)
+        threading.Thread(target=repairs, daemon=True).start()
+        waits(work, False)
+        """,
+    "by_a_plugin_that_is_loaded_later": """
+        from importlib.metadata import entry_points
+        lock = threading.Lock()
+        def work(fails):
+            lock.acquire()
+            if fails:
+                raise SystemExit
+            lock.release()
+        def repairs():
+            while not go.wait(60):
+                for one in entry_points(group="repairs"):
+                    one.load()()
+        ends(work, True)
+        threading.Thread(target=repairs, daemon=True).start()
+        waits(work, False)
+        """,
+}
+"""No party that is read will release it, but one may run code that is not read."""
 
 
 def main(name: str) -> None:
     """Run a program for some rounds; print the parties that its waiter is seen to wait for, if known."""
     agent = Agent("shop", instance="shop")
     names = {"agent": agent, "cut": lambda: report_when(agent, lambda report: bool(report.waits)), "__name__": name}
-    exec(compile(_BEGIN + dedent((LEFT | NEAR | SHARED | NOT_SHARED)[name]), f"/program/{name}.py", "exec"), names)
+    exec(compile(_BEGIN + dedent((LEFT | NEAR | UNDONE | SHARED | NOT_SHARED)[name]), f"/program/{name}.py", "exec"), names)
     found: dict[str, Any] = {"among": [], "look": []}
     for _ in range(ROUNDS):
         time.sleep(PAUSE_SECONDS)

@@ -35,3 +35,10 @@ def test_a_wait_for_an_abandoned_lock_is_a_wait_for_an_ended_holder(program: str
 @pytest.mark.parametrize("program", orphaned_programs.NEAR)
 def test_a_lock_that_may_still_be_released_is_not_abandoned(program: str) -> None:
     assert [one for one in run(program)["among"] if one.startswith("shop/ended:")] == []
+
+
+@pytest.mark.parametrize("program", orphaned_programs.UNDONE)
+def test_who_may_run_code_that_is_not_read_may_release_an_abandoned_lock(program: str) -> None:
+    found = run(program)
+    assert found["among"][0].startswith("shop/ended:")
+    assert "repairs" in found["look"][2]

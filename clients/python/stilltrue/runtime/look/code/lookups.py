@@ -41,6 +41,7 @@ _RUNNING_ANY_CODE = frozenset(
 ) | frozenset(
     {"InteractiveConsole", "InteractiveInterpreter", "runcode", "runctx", "runsource"}
     | {"reload", "resolve_name", "import_string", "import_from_string"}
+    | {"entry_points", "iter_entry_points", "load_entry_point"}
 )
 _SHOWING_ANY_OBJECT = frozenset(
     {"globals", "vars", "locals", "__dict__", "modules", "get_objects", "get_referrers"}

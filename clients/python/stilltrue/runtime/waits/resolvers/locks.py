@@ -141,7 +141,8 @@ def _left_early(thing: Any, view: ProcessView) -> tuple[Any, ...]:
 
 def _left(thing: Any) -> SeenWait:
     """Rule 5."""
-    return SeenWait(on=thing, enders=(EndedHolder(f"the holder of {_named(thing)}"),), what=_LEFT, shares=(thing,))
+    gone = (EndedHolder(f"the holder of {_named(thing)}"),)
+    return SeenWait(on=thing, enders=gone, what=_LEFT, shares=(thing,), ended_through=(thing,), ending_names=RELEASING)
 
 
 def _named(thing: Any) -> str:
