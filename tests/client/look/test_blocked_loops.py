@@ -155,7 +155,8 @@ def test_a_main_task_on_a_blocked_loop_ends_only_if_what_it_awaits_may_come(
         own.set_name("main")
         server = grpc.aio.server()
         await server.start()
-        blocking = asyncio.create_task(blocks(get, server), name="blocks")
+        served.append((asyncio.get_running_loop(), server))
+        blocking = asyncio.create_task(blocks(get), name="blocks")
         if ends:
             await asyncio.sleep(0.05)
         else:
@@ -163,11 +164,10 @@ def test_a_main_task_on_a_blocked_loop_ends_only_if_what_it_awaits_may_come(
         await blocking
         await server.stop(0)
 
-    async def blocks(get: Any, server: grpc.aio.Server) -> None:
+    async def blocks(get: Any) -> None:
         get(b"")  # begins once the main task is suspended
-        stop.append(asyncio.create_task(server.stop(0)))
 
-    stop: list[asyncio.Task[None]] = []
+    served: list[tuple[asyncio.AbstractEventLoop, grpc.aio.Server]] = []
     with serving(alone("back"), Get=stuck) as address, grpc.insecure_channel(address) as channel:
         get: Any = front.channel(channel).unary_unary("/s/Get")
         thread = threading.Thread(target=lambda: asyncio.run(main(get)))
@@ -175,9 +175,12 @@ def test_a_main_task_on_a_blocked_loop_ends_only_if_what_it_awaits_may_come(
         report = report_when(front, lambda report: len({wait.waiter for wait in report.waits}) == 2)
         seen = of(look_at(front, report), "front/task:blocks")
         assert [way.party for way in seen.ways_out] == (["front/task:main"] if ends else [])
+        ((loop, server),) = served
+        stopping = asyncio.run_coroutine_threadsafe(server.stop(0), loop)
         stuck.go.set()
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
+        assert ends or stopping.done()
 
 
 def test_a_running_loop_holds_up_no_call(world: FrontLoop) -> None:

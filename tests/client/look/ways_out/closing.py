@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sched
+import selectors
 import threading
 import time
 from collections.abc import Callable
@@ -101,4 +102,4 @@ def _is_at_rest(thread: threading.Thread) -> bool:
     codes = [frame.f_code for frame in frames_of_threads().get(thread.ident or 0, [])]
     if threading.Thread.run.__code__ not in codes[1:] or threading.Thread.start.__code__ in codes:
         return False  # it, or a thread that it starts, is beginning
-    return codes[0].co_filename in (threading.__file__, sched.__file__)
+    return codes[0].co_filename in (threading.__file__, sched.__file__, selectors.__file__)

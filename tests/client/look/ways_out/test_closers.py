@@ -8,6 +8,7 @@ import operator
 import queue
 import sched
 import signal
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -323,16 +324,124 @@ def counts_results(owned: Any, go: threading.Event) -> None:
     interrupted(go)
 
 
+def closes_in_a_comprehension(owned: Any, go: threading.Event) -> None:
+    every = [owned]
+    go.wait(FAR_SECONDS)
+    assert [one.close() for one in every]
+
+
+def closes_in_a_generator(owned: Any, go: threading.Event) -> None:
+    every = [owned]
+    go.wait(FAR_SECONDS)
+    any(one.close() for one in every)
+
+
+def closes_by_a_function_made_later(owned: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    threading.Thread(target=lambda: owned.close()).start()  # noqa: PLW0108 - made only then
+
+
+def closes_by_its_class(owned: Any, go: threading.Event) -> None:
+    every = [owned]
+    go.wait(FAR_SECONDS)
+    with contextlib.suppress(NotImplementedError):  # each kind of channel overrides it
+        list(map(grpc.Channel.close, every))
+
+
+class Base:
+    def __init__(self, owned: Any) -> None:
+        self.owned = owned
+
+    def shift(self) -> None:
+        """Change to another one."""
+        self.owned.close()
+
+    def count(self) -> None:
+        """Does nothing."""
+
+
+class Derived(Base):
+    def shift(self) -> None:
+        super().shift()
+
+    def count(self) -> None:
+        super().count()
+
+
+def has_a_base_close_it(owned: Any, go: threading.Event) -> None:
+    derived = Derived(owned)
+    go.wait(FAR_SECONDS)
+    derived.shift()
+
+
+def has_a_base_count(owned: Any, go: threading.Event) -> None:
+    derived = Derived(owned)
+    go.wait(FAR_SECONDS)
+    derived.count()
+
+
+@contextlib.contextmanager
+def another_server(go: threading.Event) -> Iterator[grpc.Server]:
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.start()
+    threading.Thread(target=stops_after, args=(go, server.stop, 0)).start()
+    yield server
+
+
+def stops_after(go: threading.Event, stop: Callable[..., object], *arguments: object) -> None:
+    go.wait()
+    stop(*arguments)
+
+
+def serves_until_it_is_stopped(owned: Any, go: threading.Event) -> None:
+    with another_server(go) as server:
+        threading.Thread(target=waits_and_stops, args=(go, server)).start()
+        server.wait_for_termination()
+        owned.close()
+
+
+def waits_and_stops(go: threading.Event, server: grpc.Server) -> None:
+    go.wait(FAR_SECONDS)
+    server.stop(0)
+
+
+def serves_for_ever(owned: Any, go: threading.Event) -> None:
+    with another_server(go) as server:
+        server.wait_for_termination()
+        owned.close()
+
+
+def serves_until_it_is_shut_down(owned: Any, go: threading.Event) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        threading.Thread(target=waits_and_shuts_down, args=(go, server)).start()
+        server.serve_forever()
+    owned.close()
+
+
+def waits_and_shuts_down(go: threading.Event, server: socketserver.BaseServer) -> None:
+    go.wait(FAR_SECONDS)
+    server.shutdown()
+
+
+def serves_http_for_ever(owned: Any, go: threading.Event) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        threading.Thread(target=stops_after, args=(go, server.shutdown)).start()
+        server.serve_forever()
+    owned.close()
+
+
 GET_THERE: list[Holder] = [
     closes_by_name, sleeps_then_closes, gives_up_then_closes, leaves_its_block, leaves_an_exit_stack, leaves_a_closing,
     leaves_a_generators_block, leaves_the_block_of_a_stub, has_an_object_close_it, has_a_function_close_it, closes_several,
     sets_a_timer, plans_it, waits_for_who_sleeps, waits_for_what_somebody_sets, waits_for_an_executor, is_told_by_a_caller,
-    waits_for_room_in_a_queue, gets_a_result, waits_for_a_result_of_a_pool,
+    waits_for_room_in_a_queue, gets_a_result, waits_for_a_result_of_a_pool, closes_in_a_comprehension, closes_in_a_generator,
+    closes_by_a_function_made_later, closes_by_its_class, has_a_base_close_it, serves_until_it_is_stopped,
+    serves_until_it_is_shut_down,
 ]  # fmt: skip
 DO_NOT: list[Holder] = [
     waits_for_ever, sleeps_until_it_is_interrupted, stays_in_its_block, calls_what_never_returns, closes_something_else,
     leaves_the_block_of_something_else, only_tells, waits_for_who_never_ends, waits_for_what_only_a_signal_sets,
-    waits_for_what_others_watch, polls_then_closes, counts_results,
+    waits_for_what_others_watch, polls_then_closes, counts_results, has_a_base_count, serves_for_ever, serves_http_for_ever,
 ]  # fmt: skip
 
 

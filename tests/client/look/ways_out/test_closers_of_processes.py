@@ -209,6 +209,11 @@ def calls_a_closure(_: Any, go: threading.Event) -> None:
         act()
 
 
+def calls_a_function_made_later(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        threading.Thread(target=lambda: os._exit(1)).start()
+
+
 def calls_what_another_table_has(_: Any, go: threading.Event) -> None:
     if not go.wait(FAR_SECONDS):
         NO_ENDINGS["number"](1)
@@ -336,7 +341,7 @@ ENDING = [
         has_systemd_restart_it,
     ),
     *(calls_what_a_table_has, calls_what_a_variable_has, calls_what_it_was_given, calls_what_a_keeper_has),
-    *(calls_a_partial_of_a_keeper, calls_what_it_looks_up, calls_a_closure),
+    *(calls_a_partial_of_a_keeper, calls_what_it_looks_up, calls_a_closure, calls_a_function_made_later),
 ]
 
 

@@ -190,6 +190,17 @@ class Bus:
         count_all()
 
 
+class Line(Bus):
+    """What its base does."""
+
+    def give_up(self) -> None:
+        super().give_up()
+
+    def count(self) -> None:
+        super().count()
+
+
+_LINE = Line()
 _BUS = Bus()
 _LISTENERS = [weakref.WeakMethod(_BUS.give_up)]
 _COUNTERS = [weakref.WeakMethod(_BUS.count)]
@@ -206,6 +217,16 @@ def calls_weak_methods(over: threading.Event) -> None:
             one()()  # type: ignore[misc]
 
 
+def calls_what_its_base_does(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        _LINE.give_up()
+
+
+def calls_what_else_its_base_does(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        _LINE.count()
+
+
 def calls_other_weak_methods(over: threading.Event) -> None:
     if not over.wait(FAR_SECONDS):
         for one in _COUNTERS:
@@ -213,9 +234,16 @@ def calls_other_weak_methods(over: threading.Event) -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "ends"), [(sends_by_the_kind_of_event, True), (calls_weak_methods, True), (calls_other_weak_methods, False)]
+    ("beside", "ends"),
+    [
+        (sends_by_the_kind_of_event, True),
+        (calls_weak_methods, True),
+        (calls_other_weak_methods, False),
+        (calls_what_its_base_does, True),
+        (calls_what_else_its_base_does, False),
+    ],
 )
-def test_a_method_chosen_by_its_argument_and_a_weak_method_are_called_like_any_other(
+def test_a_method_chosen_by_its_argument_a_weak_one_and_one_of_a_base_are_called_like_any_other(
     alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Callable[[threading.Event], None], ends: bool
 ) -> None:
     thread = threading.Thread(target=beside, args=(over,))

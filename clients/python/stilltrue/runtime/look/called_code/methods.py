@@ -3,7 +3,8 @@
 Rules:
 
 1. A method is named by its name, however it is bound: also static and class methods, properties, and functions behind
-   decorators. Code that names an application class creates an instance; code that names a thread class also runs it.
+   decorators. Where it calls ``super()``, the methods of that name in the bases of its class are named, too. Code that names an
+   application class creates an instance; code that names a thread class also runs it.
 2. Methods with double underscores run without being named: they count if the code has an object of their class. The exit of a
    ``with`` block counts only if such a block is left, and only if the object did not acquire on entry what it releases on exit.
    In a class that the application derives from an installed package's, those of the package count, too (a cache that evicts).
@@ -107,11 +108,26 @@ def _methods_of_class(kind: type) -> Methods:
         for name, one in table.items() if hooks else ():
             if type(one) is FunctionType and not is_own_code(one.__code__):
                 found[name] = [*found[name], *hooks]
+    for name, some in _overridden(kind, found).items():
+        found[name] = [*found[name], *some]
     found[SETTERS] = [each for one in table.values() for each in _setters_in(one)]
     found[_UNNAMED] = list(_unnamed_in(kind, table))
     if not _acquires_on_enter(table):
-        found[WITH] = [one for name in _LEAVING for one in _functions_in(table.get(name))]
+        found[WITH] = [one for name in _LEAVING for one in found.get(name, ())]
     return {name: some for name, some in found.items() if some}
+
+
+def _overridden(kind: type, methods: Methods) -> Methods:
+    """The program's own methods of its bases that the methods of a class call by ``super()`` (rule 1)."""
+    calling = (one.__code__ for some in methods.values() for one in some if "super" in one.__code__.co_names)
+    words = frozenset().union(*(code.co_names for code in calling))
+    found: Methods = {}
+    for name in methods.keys() & words:
+        by_base = [list(_functions_in(base.__dict__[name])) for base in kind.__mro__ if name in base.__dict__][1:]
+        some = [one for functions in by_base for one in functions if is_own_code(one.__code__)]
+        if some:
+            found[name] = some
+    return found
 
 
 def _hooks_in(kind: type) -> Iterator[FunctionType]:

@@ -61,6 +61,8 @@ _CANCELLING = frozenset({"cancel", "throw", "cancel_scope", "all_tasks"})
 _PAUSE = "pause"
 _SELECTED = 3
 """Number of arguments of ``select.select()`` without a timeout."""
+_SHUTTING_DOWN = frozenset({"shutdown"})
+"""The method of a ``socketserver`` server by which another thread ends ``serve_forever()``."""
 _FROM_OUTSIDE = frozenset({_PAUSE, "sigwait", "sigwaitinfo", "input", "stdin"})
 
 
@@ -170,9 +172,9 @@ class ProgressAnalysis:
         """The progress shown by a library frame below the application's; None if it shows nothing."""
         code = frame.f_code
         if compat.is_grpc(code.co_filename):
-            return NEVER if is_endless_service(frame) else BY_ITSELF
+            return self._of_service(frame) if is_endless_service(frame) else BY_ITSELF
         if code.co_name == "serve_forever":
-            return BY_ITSELF if _acts_in_its_loop(variables_of(frame).get("self")) else NEVER
+            return self._of_service(frame)
         task: Any = compat.main_task_in(frame)
         if compat.is_task(task):
             return self.end_of(task)
@@ -180,6 +182,15 @@ class ProgressAnalysis:
             return BY_ITSELF
         loop = compat.loop_in(frame)
         return None if loop is None else self.stopped(loop)
+
+    def _of_service(self, frame: FrameType) -> Progress:
+        """The progress of a party that serves until somebody stops its server."""
+        server = variables_of(frame).get("self")
+        if compat.is_grpc(frame.f_code.co_filename):
+            return self.stopped_by_own_stop(server)
+        if server is None:
+            return NEVER
+        return BY_ITSELF if _acts_in_its_loop(server) else self._woken(server, waking=_SHUTTING_DOWN)
 
     def _of_wait(self, inner: list[FrameType], own: int | None) -> Progress:
         """The progress of the wait that the library frames ``inner`` of the thread ``own`` are in (rule 2)."""
@@ -269,8 +280,9 @@ class ProgressAnalysis:
         """The progress of a task's wait for something other than a task."""
         frames = frames_of_task(task)
         outer = [frame for frame in frames if not is_application(frame.f_code)]
-        if any(is_endless_service(frame) or frame.f_code.co_name == "serve_forever" for frame in outer):
-            return NEVER
+        service = next((one for one in outer if is_endless_service(one) or one.f_code.co_name == "serve_forever"), None)
+        if service is not None:
+            return self._of_service(service) if is_endless_service(service) else NEVER
         if compat.sleeps_until_stopped(frames):
             return NEVER
         if any(compat.is_grpc(frame.f_code.co_filename) for frame in outer):

@@ -250,6 +250,7 @@ def _frame_closers(
             functions = list(named_ahead(ahead, frame)) if ahead.names else []
             names_ahead = ahead.names
         near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes) if ahead.known else ()
+        functions += [(one, frame.f_globals) for one in ahead.functions]
         ends = ends_process(frame.f_code, names_ahead, functions, frame_roots(frame, names))
         if ends or calls_kept_exit(frame.f_code, near, ahead.names, functions):
             yield closer(text=f"{who}, which may end the process: {position_of(frame)}", process=True)
@@ -270,14 +271,14 @@ def _roots(
     every = (*here, *_globals_of_closing(functions))
     if _closes_by_computed_name(frame, names, ahead, functions):
         return every
-    if any(map(mentions_closing, named)) or may_drop_closing_object(ahead, named, names.values(), every):
+    if any(map(mentions_closing, (*named, *ahead.functions))) or may_drop_closing_object(ahead, named, names.values(), every):
         return every
     found: list[Any] = [one for name in ahead.names if compat.is_function(one := names.get(name)) and may_close(one)]
     near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes)
     found += filter(may_close, callables_kept(near, ahead.attributes))
     for receiver in ahead.closed:
         value = value_of(receiver, names, frame.f_globals)
-        if value is UNKNOWN:
+        if value is UNKNOWN or issubclass(type(value), type):  # ``map(Channel.close, channels)``
             return here
         found.append(value)
     for receiver in ahead.exited:
