@@ -1219,14 +1219,14 @@ MUTANTS = (
         "stilltrue.runtime.waits.resolvers.locks",
         "shares=(thing,), ended_through=(thing,), ending_names=RELEASING)",
         "shares=(thing,))",
-        "tests/client/waits/orphaned_locks/test_orphaned_programs.py::test_who_may_run_code_that_is_not_read_may_release_an_abandoned_lock",
+        "tests/client/waits/releasers/test_releasers_by_unknown_code.py::test_code_that_may_run_any_code_may_release_a_lock_that_was_left_behind",
     ),
     Mutant(
         "a plugin's entry point is no unknown code",
         "stilltrue.runtime.look.code.lookups",
         '    | {"entry_points", "iter_entry_points", "load_entry_point"}\n',
         "",
-        "tests/client/waits/orphaned_locks/test_orphaned_programs.py::test_who_may_run_code_that_is_not_read_may_release_an_abandoned_lock",
+        "tests/client/waits/releasers/test_releasers_by_unknown_code.py::test_code_that_may_run_any_code_may_release_a_lock_that_was_left_behind",
     ),
     Mutant(
         "a base's method is not called by super",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import multiprocessing
 import operator
 import pickle
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from tests.client.look.worlds import look_at, of
 from tests.client.waits.conftest import Front
 from tests.client.waits.releasers import commands
 from tests.client.waits.releasers.releasing import FAR_SECONDS, Beside, Besides, is_way_out
@@ -50,6 +53,13 @@ def by_loading_a_module_again(_: Any, go: threading.Event) -> None:
 def by_an_object_named_by_text(_: Any, go: threading.Event) -> None:
     if not go.wait(FAR_SECONDS):
         pkgutil.resolve_name(sys.argv[0])()
+
+
+@BESIDES.gives_back
+def by_the_plugins_that_are_installed(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        for one in importlib.metadata.entry_points(group="repairs"):
+            one.load()()
 
 
 @BESIDES.gives_back
@@ -117,3 +127,30 @@ def test_code_that_may_run_any_code_may_release_the_lock(front: Front, beside: B
     found = is_way_out(front, beside, lock)
     commands.LOCKS.clear()
     assert found is (beside in BESIDES.releasing)
+
+
+def take(lock: threading.Lock) -> None:
+    lock.acquire()
+
+
+def takes_and_gives_back(lock: threading.Lock) -> None:
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize("beside", [by_the_plugins_that_are_installed, by_loading_a_module_again])
+def test_code_that_may_run_any_code_may_release_a_lock_that_was_left_behind(
+    front: Front, monkeypatch: pytest.MonkeyPatch, beside: Beside
+) -> None:
+    monkeypatch.setattr(LiveProcessView, "has_no_other_holders", lambda *_: True)  # proved in a process of its own
+    lock, go = threading.Lock(), threading.Event()
+    taker = front.start("taker", take, lock)
+    taker.join()
+    front.start("beside", beside, None, go)
+    front.start("waiter", takes_and_gives_back, lock)
+    report = front.report_when_still("waiter", "beside")
+    seen = of(look_at(front.agent, report), "front/thread:waiter")
+    lock.release()
+    go.set()
+    front.let_go()
+    assert any("beside" in way.text for way in seen.ways_out)
