@@ -382,3 +382,16 @@ def test_a_folder_that_the_agent_cannot_be_copied_into_is_an_error_in_one_line(
     with pytest.raises(SystemExit, match="2"):
         agent_command(["copy", str(tmp_path / "file")])
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"{tmp_path / 'file' / 'stilltrue'}: Not a directory")
+
+
+def test_a_file_that_the_agent_cannot_be_copied_over_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stilltrue").mkdir()
+    for name in ("agent.py", "model.py"):
+        (tmp_path / "stilltrue" / name).symlink_to(tmp_path / "absent" / name)
+    with pytest.raises(SystemExit, match="2"):
+        agent_command(["copy", str(tmp_path)])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"python -m stilltrue copy: error: {tmp_path / 'stilltrue'}{os.sep}")
+    assert last.count("No such file or directory") == 1

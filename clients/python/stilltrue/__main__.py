@@ -35,8 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "copy":
         try:
             sys.stdout.write(f"{copy_package(given.folder)}\n")
-        except OSError as error:  # Error of shutil has no number: its text names each file
-            copy.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except OSError as error:
+            each = error.args[0] if error.args else ""  # for shutil.Error: source, target and text of each file
+            text = f"{each[0][1]}: {each[0][2]}" if isinstance(each, list) else f"{error.filename}: {error.strerror}"
+            copy.error(text)
         return 0
     if given.detector and not is_address(given.detector):
         launch.error(f"--detector: {what_is_wrong(given.detector)}")
