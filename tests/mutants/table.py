@@ -1271,6 +1271,20 @@ MUTANTS = (
         "tests/client/look/ways_out/test_closers.py::test_whether_code_may_close_the_channel",
     ),
     Mutant(
+        "the end of a block without a name closes nothing",
+        "stilltrue.runtime.look.ways_out.kinds.closers",
+        "        roots += _roots_of_blocks(frame) if blocks is None and ahead.exited else ()\n",
+        "",
+        "tests/client/look/ways_out/test_closers.py::test_whether_code_may_close_the_channel",
+    ),
+    Mutant(
+        "nothing has the object of a block without a name",
+        "stilltrue.runtime.look.ways_out.actors",
+        "left = objects_of_blocks(frame)",
+        "left = ()",
+        "tests/client/look/ways_out/test_ways_out_by_functions.py::test_the_object_of_a_block_counts_without_a_name",
+    ),
+    Mutant(
         "weak proxies stand for nothing",
         "stilltrue.runtime.look.ways_out.search",
         "targets = list(compat.with_proxies(ending))",

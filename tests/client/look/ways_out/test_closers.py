@@ -380,6 +380,37 @@ def has_a_base_count(owned: Any, go: threading.Event) -> None:
     derived.count()
 
 
+class Closing:
+    """Closes what it has at the end of its block."""
+
+    def __init__(self, owned: Any) -> None:
+        self.owned = owned
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        self.owned.close()
+
+
+class Counting(Closing):
+    def __exit__(self, *exception: object) -> None:
+        id(self.owned)
+
+
+def stays_in(kind: type[Closing], kept: list[Any], go: threading.Event) -> None:
+    with kind(kept.pop()):
+        go.wait(FAR_SECONDS)
+
+
+def leaves_a_block_without_a_name(owned: Any, go: threading.Event) -> None:
+    stays_in(Closing, [owned], go)
+
+
+def leaves_another_block_without_a_name(owned: Any, go: threading.Event) -> None:
+    stays_in(Counting, [owned], go)
+
+
 @contextlib.contextmanager
 def another_server(go: threading.Event) -> Iterator[grpc.Server]:
     server = grpc.server(ThreadPoolExecutor(1))
@@ -436,12 +467,13 @@ GET_THERE: list[Holder] = [
     sets_a_timer, plans_it, waits_for_who_sleeps, waits_for_what_somebody_sets, waits_for_an_executor, is_told_by_a_caller,
     waits_for_room_in_a_queue, gets_a_result, waits_for_a_result_of_a_pool, closes_in_a_comprehension, closes_in_a_generator,
     closes_by_a_function_made_later, closes_by_its_class, has_a_base_close_it, serves_until_it_is_stopped,
-    serves_until_it_is_shut_down,
+    serves_until_it_is_shut_down, leaves_a_block_without_a_name,
 ]  # fmt: skip
 DO_NOT: list[Holder] = [
     waits_for_ever, sleeps_until_it_is_interrupted, stays_in_its_block, calls_what_never_returns, closes_something_else,
     leaves_the_block_of_something_else, only_tells, waits_for_who_never_ends, waits_for_what_only_a_signal_sets,
     waits_for_what_others_watch, polls_then_closes, counts_results, has_a_base_count, serves_for_ever, serves_http_for_ever,
+    leaves_another_block_without_a_name,
 ]  # fmt: skip
 
 

@@ -227,6 +227,49 @@ def calls_what_else_its_base_does(over: threading.Event) -> None:
         _LINE.count()
 
 
+class Sweeping:
+    """Cancels what it has at the end of its block."""
+
+    def __init__(self) -> None:
+        self.calls = _CALLS
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        for call in self.calls.values():
+            call.cancel()
+
+
+class Counting(Sweeping):
+    def __exit__(self, *exception: object) -> None:
+        len(self.calls)
+
+
+def leaves_a_block_without_a_name(over: threading.Event) -> None:
+    with Sweeping():
+        over.wait(FAR_SECONDS)
+
+
+def leaves_another_block_without_a_name(over: threading.Event) -> None:
+    with Counting():
+        over.wait(FAR_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("beside", "ends"), [(leaves_a_block_without_a_name, True), (leaves_another_block_without_a_name, False)]
+)
+def test_the_object_of_a_block_counts_without_a_name(
+    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Callable[[threading.Event], None], ends: bool
+) -> None:
+    thread = threading.Thread(target=beside, args=(over,))
+    thread.start()
+    seen = look_at_caller(alone, stuck, calls_and_keeps_it)
+    over.set()
+    thread.join()
+    assert bool(seen.ways_out) is ends, seen.ways_out
+
+
 def calls_other_weak_methods(over: threading.Event) -> None:
     if not over.wait(FAR_SECONDS):
         for one in _COUNTERS:

@@ -48,13 +48,15 @@ def no_names(far: bool) -> ReachableNames:
     return ReachableNames()
 
 
-def frame_may_end(frame: FrameType, *, exits: bool = True) -> bool:
+def frame_may_end(frame: FrameType, *, exits: bool = True, left: tuple[Any, ...] = ()) -> bool:
     """Whether the code ahead of a frame mentions ending things, or a function that it may still read does.
 
-    ``exits``: or one that may be an exit handler, which runs once the main thread has ended.
+    ``exits``: or one that may be an exit handler, which runs once the main thread has ended. ``left``: the objects of its open
+    blocks.
     """
     code, owner = frame.f_code, _owner_of(frame)
-    held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame, exits=exits), _names_still_used(frame)
+    ahead, used = _names_still_ahead(frame, exits=exits), _names_still_used(frame)
+    held = (*variables_of(frame).values(), *left)
     return mentions_ending(code, frame.f_globals, owner, held, ahead, used) or _has_ending_function(frame)
 
 

@@ -32,6 +32,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     own_reached_by_all,
 )
 from stilltrue.runtime.look.ways_out.kinds.wakers import frames_in_packages
+from stilltrue.runtime.waits.holders.with_blocks import objects_of_blocks
 
 _CALLING_NOTHING = frozenset(
     {"asyncio", "concurrent", "multiprocessing", "queue", "runpy", "selectors", "socket", "ssl", "subprocess", "threading"}
@@ -129,9 +130,10 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             if is_library(code):
                 continue
             whole_module = code.co_name == "<module>"
-            ends = frame_may_end(frame, exits=not whole_module)
+            left = objects_of_blocks(frame)
+            ends = frame_may_end(frame, exits=not whole_module, left=left)
             text = f"thread {name}, which holds it: {position_of(frame)}"
-            roots = tuple(variables_of(frame).values())
+            roots = (*variables_of(frame).values(), *left)
             if ends and issubclass(type(thread), threading.Thread) and any(one is thread for one in roots):
                 roots += attributes_of(thread)  # it runs its own method
             yield Actor(

@@ -58,6 +58,11 @@ def exits_of(frame: FrameType) -> list[Any]:
     return [_exit(one) for one in kept]
 
 
+def objects_of_blocks(frame: FrameType) -> tuple[Any, ...]:
+    """The objects with methods in Python whose ``with`` blocks a thread's frame is in. They need not have a name."""
+    return tuple(one.__self__ for one in exits_of(frame) if type(one) is MethodType) if depth_of(frame) else ()
+
+
 def _exit(kept: Any) -> Any:
     """``kept`` if it is an exit method, else None."""
     return kept if type(kept) in METHODS and kept.__name__ in EXITS else None

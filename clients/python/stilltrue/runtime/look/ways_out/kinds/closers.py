@@ -73,11 +73,13 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import (
     block_generators,
     closed_at_exit,
+    closed_by_own_exit,
     entered_and_closed,
     may_close,
     may_own_channel,
     mentions_closing,
 )
+from stilltrue.runtime.waits.holders.with_blocks import objects_of_blocks
 
 _Functions = Sequence[tuple[CodeType, dict[str, Any]]]
 """Code of functions, each with its globals."""
@@ -228,6 +230,7 @@ def _frame_closers(
         functions = list(named_ahead(ahead, frame)) if ahead.names or ahead.stored else []
         named = [code for code, _ in functions]
         roots = _roots(frame, names, ahead, functions, None if blocks is None else blocks.get(frame.f_code, ()))
+        roots += _roots_of_blocks(frame) if blocks is None and ahead.exited else ()
         progress = functools.partial(_progress_to, stretch, analysis, own_progress)
         closer = functools.partial(Closer, owner=owner, progress=progress)
         names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
@@ -292,6 +295,11 @@ def _roots(
     for generator in blocks or () if ahead.exited else ():
         found += compat.held_by_coroutine(generator)
     return tuple(found)
+
+
+def _roots_of_blocks(frame: FrameType) -> tuple[Any, ...]:
+    """What the ends of the open blocks of a thread's frame close, whether or not their objects have a name."""
+    return tuple(each for one in objects_of_blocks(frame) for each in closed_by_own_exit(one))
 
 
 def _closes_runner(frame: FrameType, names: dict[str, Any], ahead: Ahead, loop: asyncio.AbstractEventLoop) -> bool:

@@ -15,6 +15,7 @@ from stilltrue.runtime.calls.outgoing_call import RecordedMethod
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.called_code.methods import methods_of
 from stilltrue.runtime.look.code.attributes import attribute_of, attributes_of, inherited, named_values
 from stilltrue.runtime.look.code.instructions_ahead import CLOSING
 from stilltrue.runtime.look.code.names import mentioned_in
@@ -52,6 +53,18 @@ def entered_and_closed(value: Any) -> Iterator[Any]:
             type(exit_) is FunctionType and is_own_code(exit_.__code__) and mentions_closing(exit_.__code__) for exit_ in found
         ):
             yield one
+
+
+def closed_by_own_exit(thing: Any) -> Iterator[Any]:
+    """What the exit of an object's class of the program's own may close: the object, and what its code names."""
+    for name in ("__exit__", "__aexit__"):
+        left = inherited(type(thing), name)
+        if type(left) is FunctionType and is_own_code(left.__code__):
+            called = (one for word in left.__code__.co_names for one in methods_of((type(thing),)).get(word, ()))
+            for function in (left, *called):
+                if mentions_closing(function.__code__):
+                    yield from (thing, *compat.bound_to(function))
+                    yield from named_values(function.__code__.co_names, function.__globals__)
 
 
 def may_own_channel(value: Any) -> bool:
