@@ -28,6 +28,8 @@ pytestmark = [
 
 PATIENCE_SECONDS = 30.0
 Behaviour = Callable[[bytes, Any], bytes]
+_LEFT: set[int] = set()
+"""The threads that were there before the test, and its own."""
 
 
 class Desk:
@@ -90,10 +92,12 @@ def end_all(desk: Desk) -> None:
 
 @pytest.fixture(autouse=True)
 def only_the_desk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the functions of other tests, and suspended generators, such as fixtures that set an event at their end."""
+    """Leave out others' functions and threads, and suspended generators, such as fixtures that set an event at their end."""
     own = [one for one in vars(Desk).values() if callable(one)]
     monkeypatch.setattr(requests, "census", lambda: (own, []))
     monkeypatch.setattr(requests, "SECONDS_MAX", PATIENCE_SECONDS)
+    _LEFT.clear()
+    _LEFT.update(compat.threads())
 
 
 @contextmanager
@@ -143,7 +147,7 @@ def reaching(ident: int) -> set[str] | None:
     assert awaited is not None
     proof = thread_waits._proved({ident: OwnRef(awaited[0])}, time.thread_time() + PATIENCE_SECONDS).get(ident)
     names = {one.ident: one.name.partition("_0")[0] for one in compat.threads().values()}
-    return None if proof is None else {names[one] for one in proof.threads} - {threading.current_thread().name}
+    return None if proof is None else {names[one] for one in proof.threads if one not in _LEFT}
 
 
 def test_a_method_that_does_not_end_the_wait_is_no_way_to_end_it(alone: Callable[..., Agent]) -> None:
