@@ -75,7 +75,8 @@ def test_a_call_that_polls_counts(alone: Callable[..., Agent], how: str, counts:
             assert (found.blocked_in, found.unexplained, found.owes_reply) == (POLLING, True, True)
         counted = calls_counted(served.agent, monkeypatch)
         flag.is_set = True
-    assert (1 in counted) is counts
+    # one that works may have had no processor for a tenth of a second, but not each time
+    assert 1 in counted if counts else counted != {1}
 
 
 def test_a_stream_that_polls_does_not_count(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
