@@ -9,6 +9,7 @@ import queue
 import sched
 import signal
 import socketserver
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -475,6 +476,10 @@ DO_NOT: list[Holder] = [
     waits_for_what_others_watch, polls_then_closes, counts_results, has_a_base_count, serves_for_ever, serves_http_for_ever,
     leaves_another_block_without_a_name,
 ]  # fmt: skip
+
+
+if sys.version_info < (3, 11):  # the stacks of running frames cannot be read
+    GET_THERE.remove(leaves_a_block_without_a_name)
 
 
 @pytest.mark.parametrize("holder", [*GET_THERE, *DO_NOT], ids=lambda one: one.__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +25,12 @@ _RUNS = ctypes.CFUNCTYPE(None)
 
 def by_cffi(function: Callable[[], object]) -> Any:
     """As a library that is bound by cffi takes its callbacks."""
-    return pytest.importorskip("cffi").FFI().callback("void(void)")(function)
+    cffi: Any = importlib.import_module("cffi")
+    return cffi.FFI().callback("void(void)")(function)
 
 
-GIVEN = pytest.mark.parametrize("given", [_RUNS, by_cffi], ids=["ctypes", "cffi"])
+_WITH_CFFI = pytest.mark.skipif(importlib.util.find_spec("cffi") is None, reason="cffi is not installed")
+GIVEN = pytest.mark.parametrize("given", [pytest.param(_RUNS, id="ctypes"), pytest.param(by_cffi, id="cffi", marks=_WITH_CFFI)])
 
 
 def cancels() -> None:
