@@ -87,6 +87,13 @@ MUTANTS = (
         "tests/client/waits/test_requests_to_come.py::test_a_kept_method_that_ends_the_wait_makes_it_unknown",
     ),
     Mutant(
+        "a future that nobody is known to complete is not searched for",
+        "stilltrue.runtime.waits.process_view",
+        "return nobody and is_plain(on) and stack.task is None",
+        "return False",
+        "tests/client/waits/test_thread_waits.py::test_a_future_that_nobody_is_known_to_complete_is_waited_for_like_an_event",
+    ),
+    Mutant(
         "a program that is installed itself is taken for a library",
         "stilltrue.runtime.own_packages",
         "if package is not None and not _known.get(package) and Path(package).stem not in _RUNNERS:",

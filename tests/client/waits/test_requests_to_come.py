@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,11 @@ class Desk:
         event.wait()
         return request
 
+    def ask_for_a_future(self, request: bytes, context: Any) -> bytes:
+        future = self.pending[request] = Future[None]()
+        future.result()
+        return request
+
     def count(self, request: bytes, context: Any) -> bytes:
         return b"%d" % len(self.pending)
 
@@ -87,7 +92,7 @@ class Releases(grpc.ServerInterceptor):
 
 def end_all(desk: Desk) -> None:
     for one in list(desk.pending.values()):
-        getattr(one, "set", one)()
+        one.set_result(None) if isinstance(one, Future) else getattr(one, "set", one)()
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +144,7 @@ def until_waiting(count: int) -> list[int]:
 
 
 def is_event(thing: Any) -> bool:
-    return type(thing) is threading.Event
+    return type(thing) in (threading.Event, Future)
 
 
 def reaching(ident: int) -> set[str] | None:
@@ -160,6 +165,13 @@ def test_a_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent
     desk = Desk()
     with asking(alone("front"), desk, Answer=desk.answer) as reached:
         assert reached is None
+
+
+def test_a_future_is_reached_like_an_event(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, "ask_for_a_future", callers=2) as reached:
+        assert reached is not None
+        assert len(reached) == 1
 
 
 def test_while_all_workers_are_busy_they_stand_for_the_requests_to_come(alone: Callable[..., Agent]) -> None:

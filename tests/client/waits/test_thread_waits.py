@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -501,6 +501,25 @@ def test_a_cycle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Call
     assert awaited(report) == {"a": {"b"}, "b": {"a"}}
     looks = [one for one in look_at(agent, report).parties if one.party.endswith((":a", ":b"))]
     assert [(one.unchanged, one.ways_out, one.doubt) for one in looks] == [(True, (), "")] * 2
+
+
+@needs_memory
+def test_a_future_that_nobody_is_known_to_complete_is_waited_for_like_an_event(
+    alone: Callable[..., Agent], threads: Threads
+) -> None:
+    def run(pending: dict[str, Future[None]], own: str, other: str) -> None:
+        pending[own].result()
+        if not pending[other].done():
+            pending[other].set_result(None)
+
+    pending = {"a": Future[None](), "b": Future[None]()}
+    first = OwnRef(pending["a"])
+    threads.ends.append(lambda: _there(first).set_result(None))
+    threads.begin("a", run, pending, "a", "b")
+    threads.begin("b", run, pending, "b", "a")
+    del pending
+    until_all_wait("a", "b")
+    assert awaited(reported(alone("one"), "a", "b")) == {"a": {"b"}, "b": {"a"}}
 
 
 @needs_memory

@@ -61,6 +61,18 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="approvals",
+        source="grpc/grpc 8616",
+        library="concurrent.futures, gRPC",
+        what="Requests wait for futures that another method completes, and have all threads of the server.",
+        near={
+            "time_out": "`result` has a timeout",
+            "one_more": "the server has one more thread, and the other method is slow",
+            "hung_up": "the future is cancelled if its caller hangs up",
+            "rejected": "another thread cancels the futures later",
+        },
+    ),
+    Entry(
         program="write_behind",
         source="widely known",
         library="queue, gRPC",

@@ -34,6 +34,7 @@ from stilltrue.runtime.look.ways_out.reach import FAR_MAX
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.call_stack import stack_of_task, where_is
 from stilltrue.runtime.waits.frame_search import objects_held
+from stilltrue.runtime.waits.futures.waits import is_plain
 from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.pipes.child_output import waits_for_child
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, awaited_in, without_parked
@@ -125,7 +126,7 @@ class LiveProcessView:
     def wait_of(self, stack: CallStack) -> SeenWait | None:
         """The wait of the thread or task with this stack; None if unknown."""
         found = resolve(stack, self)
-        if stack.task is not None or stack.ident not in self._signalled or not _may_be_reached(found, stack):
+        if stack.task is not None or stack.ident not in self._signalled or not self._may_be_reached(found, stack):
             return found
         reached = self._unparked.get(stack.ident)
         if reached is None or found is None:
@@ -141,7 +142,18 @@ class LiveProcessView:
     def unexplained(self) -> list[CallStack]:
         """The first threads that wait for a signal of unknown parties."""
         waiting = islice((one for one in self.stacks().values() if awaited_in(one.frames) is not None), CANDIDATES_MAX)
-        return [stack for stack in waiting if _may_be_reached(resolve(stack, self), stack)]
+        return [stack for stack in waiting if self._may_be_reached(resolve(stack, self), stack)]
+
+    def _may_be_reached(self, wait: SeenWait | None, stack: CallStack) -> bool:
+        """Whether a wait counts as one for the parties that can reach something.
+
+        Also one for a child that waits for them, and one for a future that nobody is known to complete.
+        """
+        if _is_unknown(wait) or waits_for_child(stack.frames[0].f_code):
+            return True
+        on = None if wait is None else wait.on
+        nobody = isinstance(on, Future) and wait is not None and wait.enders == (on,) and self.party_of(on) is None
+        return nobody and is_plain(on) and stack.task is None
 
     def _depended_on(self) -> set[int]:
         """The threads that serve a call, can end another party's wait, or block an event loop with other tasks."""
@@ -407,11 +419,6 @@ class LiveProcessView:
 
 def _is_unknown(wait: SeenWait | None) -> bool:
     return wait is None or (wait.enders is None and wait.until is None)
-
-
-def _may_be_reached(wait: SeenWait | None, stack: CallStack) -> bool:
-    """Whether a wait counts as one for the parties that can reach something: also that for a child that waits for them."""
-    return _is_unknown(wait) or waits_for_child(stack.frames[0].f_code)
 
 
 def _named_by(waits: Iterable[SeenWait]) -> set[Any]:

@@ -1,10 +1,11 @@
-"""Waits of threads for an object that only waiting parties can reach: an event, a condition, a barrier, a queue.
+"""Waits of threads for an object that only waiting parties can reach: an event, a condition, a barrier, a queue, a future.
 
 Rules:
 
-1. A thread in :mod:`threading` or :mod:`queue` that waits without a timeout, called by the application or as the iterator of
-   a call's requests (``iter(queue.get, None)``), waits for any party that can reach the object, to set, notify, feed or empty
-   it. One that waits for a child process, which waits at a pipe, does so for any party that can reach the pipe's file
+1. A thread in :mod:`threading` or :mod:`queue`, or in a method of a :class:`concurrent.futures.Future` for which no other rule
+   knows who completes it, that waits without a timeout, called by the application or as the iterator of a call's requests
+   (``iter(queue.get, None)``), waits for any party that can reach the object, to set, notify, feed, empty or complete it. One
+   that waits for a child process, which waits at a pipe, does so for any party that can reach the pipe's file
    (:mod:`~stilltrue.runtime.waits.pipes.child_output`). The agent's own thread tries to prove which parties these are
    (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has waited since the previous cut. If the proof
    fails, it is tried again after twice the time.
@@ -27,6 +28,7 @@ import queue
 import threading
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
+from concurrent.futures import Future, _base
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -55,7 +57,8 @@ SEARCH_SECONDS_MAX, LOOK_SECONDS_MAX = 0.25, 0.5
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
 SHARE_OF_TIME = 0.02
 """Largest share of the agent's time to spend on searches."""
-_FILES = frozenset({threading.__file__, queue.__file__})
+_FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
+_COMPLETING = frozenset({"set_result", "set_exception", "cancel"})
 _WAKING: dict[CodeType, frozenset[str]] = {
     threading.Event.wait.__code__: frozenset({"set"}),
     threading.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
@@ -65,9 +68,11 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     queue.Queue.get.__code__: frozenset({"put", "put_nowait"}),
     queue.Queue.put.__code__: frozenset({"get", "get_nowait"}),
     queue.Queue.join.__code__: frozenset({"task_done"}),
+    Future.result.__code__: _COMPLETING,
+    Future.exception.__code__: _COMPLETING,
 }
 _NEVER_IDLE = frozenset({threading.Barrier.wait.__code__, queue.Queue.put.__code__, queue.Queue.join.__code__})
-_CONDITIONS = ("_cond", "not_empty", "not_full", "all_tasks_done")
+_CONDITIONS = ("_cond", "_condition", "not_empty", "not_full", "all_tasks_done")
 _Frames = Mapping[int, Sequence[FrameType]]
 
 
