@@ -261,3 +261,24 @@ async def test_a_suspended_coroutine_holds_its_variables_and_blocks() -> None:
     assert any(getattr(one, "__self__", None) is lock for one in held)
     assert not any(one is globals() for one in held)
     task.cancel()
+
+
+def _reads_two(pending: Any, own: Any, other: Any) -> None:
+    pending.wait()
+    own[other].set()
+
+
+def _sets_one_and_reads_it(pending: Any) -> None:
+    pending.wait()
+    found = pending.found
+    found.set()
+
+
+@pytest.mark.parametrize(
+    ("function", "read"), [(_reads_two, {"own", "other"}), (_sets_one_and_reads_it, {"pending", "found"})], ids=["two", "one"]
+)
+def test_the_variables_that_are_still_read_are_named_also_where_one_instruction_reads_two(
+    function: Any, read: set[str]
+) -> None:
+    calls = [one.offset for one in instructions(function.__code__) if one.opname == "CALL"]
+    assert ahead_of(function.__code__, calls[0]).variables == read

@@ -40,6 +40,7 @@ from stilltrue.runtime.look.code.names import (
     mentioned_by,
     names_stored_by,
     pending_at,
+    variables_read,
 )
 
 _Step = tuple[int, int]
@@ -191,12 +192,12 @@ class _Walk:
             functions=frozenset(one.argval for one in map(self._all.__getitem__, reached) if type(one.argval) is CodeType),
             markers=frozenset(markers_of(self._all[index] for index in sorted(reached))),
             conditions=tuple(dict.fromkeys(ends.values())),
-            variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
+            variables=frozenset(name for index in reached for name in variables_read(self._all[index])),
             attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),
             loop_names=frozenset(
-                str(self._all[index].argval)
-                for index in (self._loop_around(start) if self._comes_round(start) else ())
-                if self._all[index].opname in ATTRIBUTES | VARIABLES
+                name
+                for one in map(self._all.__getitem__, self._loop_around(start) if self._comes_round(start) else ())
+                for name in ((str(one.argval),) if one.opname in ATTRIBUTES else variables_read(one))
             ),
             returns=any(self._all[index].opname in RETURNS for index in (start, *reached)),  # it may just have returned
             raises=(raises_to and self._escapes(start)) or any(map(self._escapes, filter(self._is_raise, reached))),

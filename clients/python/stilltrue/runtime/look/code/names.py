@@ -56,6 +56,16 @@ def chain_before(every: Sequence[dis.Instruction], index: int) -> Receiver:
     return ()
 
 
+def variables_read(one: Any) -> tuple[str, ...]:
+    """The variables that an instruction reads; from CPython 3.13 on, some read two, or set one and read one."""
+    if one.opname in VARIABLES:
+        return (str(one.argval),)
+    if "FAST" not in one.opname or not isinstance(one.argval, tuple):
+        return ()
+    stores = one.opname.count("STORE_FAST")
+    return tuple(map(str, one.argval[stores:]))
+
+
 def names_stored_by(instructions: Iterable[Any], *, local: bool = True) -> frozenset[str]:
     """The names that instructions may set as variables or attributes; ``*`` for any name, :data:`ITEMS` for items.
 
