@@ -1661,4 +1661,18 @@ MUTANTS = (
         ":",
         "tests/client/waits/test_exit.py::test_a_thread_that_nobody_can_end_keeps_the_program_from_ending",
     ),
+    Mutant(
+        "named tuples have methods of their own",
+        "stilltrue.runtime.look.called_code.nearby",
+        "counts = held is None or is_own_class(type(thing))",
+        "counts = held is None",
+        "tests/client/look/ways_out/test_closers.py::test_whether_code_may_close_the_channel",
+    ),
+    Mutant(
+        "a list of a class of its own has attributes",
+        "stilltrue.runtime.look.ways_out.reach",
+        "return [*_first(container.__iter__(thing)), *attributes_of(thing)]",
+        "return _first(container.__iter__(thing))",
+        "tests/client/look/ways_out/test_closers.py::test_whether_code_may_close_the_channel",
+    ),
 )

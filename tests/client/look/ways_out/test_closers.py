@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -44,6 +44,41 @@ class Service:
     def tell(self) -> bool:
         """Return whether it owns anything."""
         return self.owned is not None
+
+
+class Named(NamedTuple):
+    """Owns one as an item."""
+
+    owned: Any
+
+    def finish(self) -> None:
+        """Close it."""
+        self.owned.close()
+
+    def tell(self) -> bool:
+        """Return whether it owns anything."""
+        return self.owned is not None
+
+
+class Owned(dict[str, Any]):
+    """Owns one as a value."""
+
+    def finish(self) -> None:
+        """Close all."""
+        for one in self.values():
+            one.close()
+
+
+class Listed(list[Any]):
+    """Owns one as an attribute."""
+
+    def __init__(self, owned: Any) -> None:
+        super().__init__()
+        self.owned = owned
+
+    def finish(self) -> None:
+        """Close it."""
+        self.owned.close()
 
 
 # -- who gets there ----------------------------------------------------------------------------------------------------
@@ -125,6 +160,34 @@ def leaves_the_block_of_a_stub(owned: Any, go: threading.Event) -> None:
 
 def has_an_object_close_it(owned: Any, go: threading.Event) -> None:
     service = Service(owned)
+    del owned
+    go.wait(FAR_SECONDS)
+    service.finish()
+
+
+def has_a_tuple_close_it(owned: Any, go: threading.Event) -> None:
+    service = Named(owned)
+    del owned
+    go.wait(FAR_SECONDS)
+    service.finish()
+
+
+def has_a_tuple_tell(owned: Any, go: threading.Event) -> None:
+    service = Named(owned)
+    del owned
+    go.wait(FAR_SECONDS)
+    service.tell()
+
+
+def has_a_dictionary_close_it(owned: Any, go: threading.Event) -> None:
+    service = Owned(owned=owned)
+    del owned
+    go.wait(FAR_SECONDS)
+    service.finish()
+
+
+def has_a_list_close_it(owned: Any, go: threading.Event) -> None:
+    service = Listed(owned)
     del owned
     go.wait(FAR_SECONDS)
     service.finish()
@@ -469,12 +532,13 @@ GET_THERE: list[Holder] = [
     waits_for_room_in_a_queue, gets_a_result, waits_for_a_result_of_a_pool, closes_in_a_comprehension, closes_in_a_generator,
     closes_by_a_function_made_later, closes_by_its_class, has_a_base_close_it, serves_until_it_is_stopped,
     serves_until_it_is_shut_down, leaves_a_block_without_a_name,
+    has_a_tuple_close_it, has_a_dictionary_close_it, has_a_list_close_it,
 ]  # fmt: skip
 DO_NOT: list[Holder] = [
     waits_for_ever, sleeps_until_it_is_interrupted, stays_in_its_block, calls_what_never_returns, closes_something_else,
     leaves_the_block_of_something_else, only_tells, waits_for_who_never_ends, waits_for_what_only_a_signal_sets,
     waits_for_what_others_watch, polls_then_closes, counts_results, has_a_base_count, serves_for_ever, serves_http_for_ever,
-    leaves_another_block_without_a_name,
+    leaves_another_block_without_a_name, has_a_tuple_tell,
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import pytest
 from stilltrue import Agent
 from tests.client.look.worlds import Stuck, look_at_caller
 
+member: Any = getattr(enum, "member", lambda one: one)  # Python 3.13 makes a method of a partial
 FAR_SECONDS = 60.0
 
 
@@ -199,10 +200,10 @@ def _enums_of(opened: threading.Event) -> None:
     global Do, Look, Numbered
 
     class Doing(enum.Enum):
-        OPEN = functools.partial(opened.set)
+        OPEN = member(functools.partial(opened.set))
 
     class Looking(enum.Enum):
-        OPENED = functools.partial(opened.is_set)
+        OPENED = member(functools.partial(opened.is_set))
 
     class ByNumber(enum.Enum):
         LOOK = 1, functools.partial(opened.is_set)

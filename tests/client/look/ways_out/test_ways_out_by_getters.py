@@ -16,6 +16,7 @@ import pytest
 from stilltrue import Agent
 from tests.client.look.worlds import Stuck, look_at_caller
 
+member: Any = getattr(enum, "member", lambda one: one)  # Python 3.13 makes a method of a partial
 FAR_SECONDS = 60.0
 
 
@@ -263,15 +264,15 @@ named_job = _ROUTER.table.get
 
 
 class Action(enum.Enum):
-    COUNT = functools.partial(len, _REGISTRY.calls)
-    CANCEL = functools.partial(_cancel)
+    COUNT = member(functools.partial(len, _REGISTRY.calls))
+    CANCEL = member(functools.partial(_cancel))
 
     def __call__(self) -> Any:
         return self.value()
 
 
 class Report(enum.Enum):
-    COUNT = functools.partial(len, _REGISTRY.calls)
+    COUNT = member(functools.partial(len, _REGISTRY.calls))
 
     def __call__(self) -> Any:
         return self.value()

@@ -71,8 +71,9 @@ def _read_inside(thing: Any) -> tuple[Any, type | None, tuple[Any, ...]]:
     if issubclass(type(thing), type):
         return thing, thing, tuple(one for one in class_attributes((thing,)) if not _is_skipped(one))
     held = named_by(thing)
-    kind = type(thing) if held is None and is_open(thing) else None
-    held = _first_of_each_class(held or ()) if kind is None else gc.get_referents(thing)
+    counts = held is None or is_own_class(type(thing))  # a named tuple, or a class derived from ``dict``
+    kind = type(thing) if counts and is_open(thing) else None
+    held = gc.get_referents(thing) if held is None and kind is not None else _first_of_each_class(held or ())
     return thing, kind, tuple(one for one in held if one is not kind and not _is_skipped(one))
 
 

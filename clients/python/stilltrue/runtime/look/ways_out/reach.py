@@ -366,10 +366,11 @@ def named_by(thing: Any) -> Iterable[Any] | None:
     if issubclass(kind, (*_SUSPENDED, asyncio.Future)):
         return _held_by_awaitable(thing)
     if issubclass(kind, dict):
-        return () if dict.__contains__(thing, "__builtins__") else _first(dict.values(thing)) + _first(dict.keys(thing))
+        is_globals = dict.__contains__(thing, "__builtins__")
+        return () if is_globals else [*_first(dict.values(thing)), *_first(dict.keys(thing)), *attributes_of(thing)]
     for container in _CONTAINERS:
         if issubclass(kind, container):
-            return _first(container.__iter__(thing))
+            return [*_first(container.__iter__(thing)), *attributes_of(thing)]
     items = compat.items_of_array(thing)
     return compat.wrapped_objects(thing) if items is None else _first(items)
 
