@@ -86,6 +86,29 @@ def test_the_child_of_a_fork_right_after_the_start_can_call(echo: str) -> None:
     assert _ends("127.0.0.1:1", echo, 30, 0.004) == str({"worked": 30, "failed": 0, "hang": 0})
 
 
+PARENT = """
+import os, random, sys, time
+import stilltrue
+stilltrue.Agent("parent", detector="127.0.0.1:1", backoff_seconds_max=0.02).start()
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    time.sleep(random.random() * 0.02)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+os._exit(0)
+"""
+
+
+@pytest.mark.longer
+def test_a_program_that_forks_often_is_not_aborted_by_the_end_of_a_session() -> None:
+    """It was, once in some thousand forks, by gRPC's core: on a busy machine more often."""
+    every = [subprocess.Popen([sys.executable, "-c", PARENT, "25"], stderr=subprocess.PIPE) for _ in range(4)]
+    ended = [(one.communicate(timeout=120)[1][-300:], one.returncode) for one in every]
+    assert [(text, code) for text, code in ended if code] == []
+
+
 class Tasks:
     """Stands for ``/proc/self/task``, with other threads at each look."""
 
@@ -108,22 +131,12 @@ OTHER = {**MAIN, 4: "(event_engine) S"}
 
 
 @pytest.mark.parametrize(
-    ("version", "looks", "seen"),
-    [
-        ("1.62.3", [ENDING, ENDING, ENDING, MAIN], 5),
-        ("1.62.3", [MAIN], 2),
-        ("1.65.5", [ENDING, ASLEEP], 3),
-        ("1.62.3", [ASLEEP, OTHER], 3),
-        ("1.66.0", [ENDING], 0),
-        ("1.100.0", [ENDING], 0),
-        ("unknown", [ENDING], 0),
-    ],
+    ("looks", "seen"), [([ENDING, ENDING, ENDING, MAIN], 5), ([MAIN], 2), ([ENDING, ASLEEP], 3), ([ASLEEP, OTHER], 3)]
 )
-def test_a_fork_waits_for_the_end_of_an_old_event_engine(
-    version: str, looks: list[dict[int, str]], seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_fork_waits_for_the_end_of_an_event_engine(
+    looks: list[dict[int, str]], seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = Tasks(tmp_path, looks)
-    monkeypatch.setattr(grpc, "__version__", version)
     monkeypatch.setattr(process_hooks, "_TASKS", tasks)
     monkeypatch.setattr(process_hooks, "ENGINE_SECONDS_MAX", 60.0)
     process_hooks.await_engine()
@@ -134,6 +147,5 @@ def test_a_fork_waits_for_the_end_of_an_old_event_engine(
 def test_a_fork_does_not_wait_long_for_an_engine_that_stays_busy(
     tasks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc, "__version__", "1.62.3")
     monkeypatch.setattr(process_hooks, "_TASKS", Tasks(tmp_path, [ENDING]) if tasks == "busy" else tmp_path / "none")
     process_hooks.await_engine()
