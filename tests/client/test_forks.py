@@ -131,12 +131,22 @@ OTHER = {**MAIN, 4: "(event_engine) S"}
 
 
 @pytest.mark.parametrize(
-    ("looks", "seen"), [([ENDING, ENDING, ENDING, MAIN], 5), ([MAIN], 2), ([ENDING, ASLEEP], 3), ([ASLEEP, OTHER], 3)]
+    ("version", "looks", "seen"),
+    [
+        ("1.62.3", [ENDING, ENDING, ENDING, MAIN], 5),
+        ("1.62.3", [MAIN], 2),
+        ("1.65.5", [ENDING, ASLEEP], 3),
+        ("1.62.3", [ASLEEP, OTHER], 3),
+        ("1.66.0", [ENDING], 0),
+        ("1.100.0", [ENDING], 0),
+        ("unknown", [ENDING], 0),
+    ],
 )
-def test_a_fork_waits_for_the_end_of_an_event_engine(
-    looks: list[dict[int, str]], seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_fork_waits_for_the_end_of_an_old_event_engine(
+    version: str, looks: list[dict[int, str]], seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = Tasks(tmp_path, looks)
+    monkeypatch.setattr(grpc, "__version__", version)
     monkeypatch.setattr(process_hooks, "_TASKS", tasks)
     monkeypatch.setattr(process_hooks, "ENGINE_SECONDS_MAX", 60.0)
     process_hooks.await_engine()
@@ -147,5 +157,6 @@ def test_a_fork_waits_for_the_end_of_an_event_engine(
 def test_a_fork_does_not_wait_long_for_an_engine_that_stays_busy(
     tasks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(grpc, "__version__", "1.62.3")
     monkeypatch.setattr(process_hooks, "_TASKS", Tasks(tmp_path, [ENDING]) if tasks == "busy" else tmp_path / "none")
     process_hooks.await_engine()

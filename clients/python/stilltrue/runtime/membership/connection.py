@@ -45,12 +45,14 @@ KEYS_CHECK_SECONDS = 1.0
 GOODBYE_SECONDS_MAX = 0.5
 HASTY_GOODBYE_SECONDS_MAX = 0.25
 """For a process that ends within a second of its start, before the detector's welcome."""
-_USERS_OF_GRPC: list[grpc.ServerCredentials] = []
-"""Keeps gRPC's core from shutting down between two sessions.
+_USERS_OF_GRPC: list[grpc.Channel] = []
+"""A channel that never connects: it keeps gRPC's core and its event engine from ending between two sessions.
 
-The core shuts down on a separate thread, which holds the lock of ``grpc_init``. A child forked at that moment would wait for
-that lock forever when it makes its first channel.
+The core ends on a separate thread, which holds the lock of ``grpc_init``. A child forked at that moment would wait for that
+lock forever when it makes its first channel. The event engine ends with the last channel, and gRPC's fork handlers stop its
+threads: both at once abort the process (``Check failed: queue_.Empty()``, grpc/grpc 40741), or hang.
 """
+_NOWHERE = "unix:/nonexistent"
 ABSENT_SECONDS_MAX = 10.0
 """Absence of the detector after which a warning is logged."""
 OPTIONS = (
@@ -139,7 +141,8 @@ class Connection:
         """Start connecting."""
         self._started_at = time.monotonic()
         if not _USERS_OF_GRPC:
-            _USERS_OF_GRPC.append(grpc.local_server_credentials())
+            _USERS_OF_GRPC.append(Security().channel(_NOWHERE, OPTIONS))
+            compat.mark_own(_USERS_OF_GRPC[0])
         self._live.wake = self._wake_sender
         LOG.begin()
         self._thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from weakref import WeakMethod
 LAST = -100
 """Priority of a finalizer that runs after the application's own, which may still make calls, and after that of a queue of
 ``multiprocessing`` (-5), which waits until all items are written."""
+ENGINE_ENDS_SAFELY_SINCE = (1, 66)
+"""The oldest version of grpcio that is known to fork safely while an event engine of its core ends."""
 ENGINE_SECONDS_MAX = 0.05
 """Longest delay of a fork until the threads of the event engine have ended or sleep."""
 ENGINE_LOOK_SECONDS = 0.001
@@ -37,13 +40,15 @@ def register(
 
 
 def await_engine() -> None:
-    """Before a fork, after the end of a session: wait until gRPC's event engine has ended.
+    """Before a fork, after the end of a session: wait until gRPC's event engine has ended, if this grpcio needs that.
 
-    The engine ends with the last channel, on threads of its own, and gRPC's fork handlers stop these as well. If an engine is
-    just ending, that aborts the process once in some thousand forks (``Check failed: queue_.Empty()``, grpcio 1.85); before
-    1.66 it hangs, or corrupts a mutex. An engine that lives on, because the application has channels or servers, sleeps. All
-    this becomes rare, not impossible. Takes at most ``ENGINE_SECONDS_MAX``; about 3 ms if nothing else runs.
+    The engine ends with the last channel, on threads of its own. Before 1.66, gRPC's fork handlers wait forever for an engine
+    that is just ending, or corrupt a mutex of it. An engine that lives on, because the application has channels or servers,
+    sleeps. A hang becomes rare, not impossible. Takes at most ``ENGINE_SECONDS_MAX``; about 3 ms if nothing else runs.
     """
+    numbers = re.match(r"(\d+)\.(\d+)", str(getattr(sys.modules.get("grpc"), "__version__", "")))
+    if numbers is None or (int(numbers[1]), int(numbers[2])) >= ENGINE_ENDS_SAFELY_SINCE:
+        return
     deadline, before = time.monotonic() + ENGINE_SECONDS_MAX, None
     while time.monotonic() < deadline:
         states = _engine_states()
