@@ -1184,14 +1184,14 @@ MUTANTS = (
         "stilltrue.runtime.look.called_code.methods",
         "elif kind is functools.singledispatchmethod:",
         "elif False:",
-        "tests/client/look/ways_out/test_ways_out_by_functions.py::test_a_method_chosen_by_its_argument_a_weak_one_and_one_of_a_base_are_called_like_any_other",
+        "tests/client/look/ways_out/test_ways_out_by_functions.py::test_methods_that_run_without_being_called_by_their_name_count",
     ),
     Mutant(
         "a weak method leads only to its instance",
         "stilltrue.runtime.compat.callables",
         "if kind is WeakMethod:",
         "if False:",
-        "tests/client/look/ways_out/test_ways_out_by_functions.py::test_a_method_chosen_by_its_argument_a_weak_one_and_one_of_a_base_are_called_like_any_other",
+        "tests/client/look/ways_out/test_ways_out_by_functions.py::test_methods_that_run_without_being_called_by_their_name_count",
     ),
     Mutant(
         "a callback for a pool's result closes nothing",
@@ -1289,7 +1289,7 @@ MUTANTS = (
         "stilltrue.runtime.look.ways_out.actors",
         "left = objects_of_blocks(frame)",
         "left = ()",
-        "tests/client/look/ways_out/test_ways_out_by_functions.py::test_the_object_of_a_block_counts_without_a_name",
+        "tests/client/look/ways_out/test_ways_out_by_functions.py::test_methods_that_run_without_being_called_by_their_name_count",
     ),
     Mutant(
         "weak proxies stand for nothing",

@@ -247,6 +247,9 @@ class Counting(Sweeping):
         len(self.calls)
 
 
+needs_stacks = pytest.mark.skipif(sys.version_info < (3, 11), reason="the stacks of running frames cannot be read")
+
+
 def leaves_a_block_without_a_name(over: threading.Event) -> None:
     with Sweeping():
         over.wait(FAR_SECONDS)
@@ -255,21 +258,6 @@ def leaves_a_block_without_a_name(over: threading.Event) -> None:
 def leaves_another_block_without_a_name(over: threading.Event) -> None:
     with Counting():
         over.wait(FAR_SECONDS)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="the stacks of running frames cannot be read")
-@pytest.mark.parametrize(
-    ("beside", "ends"), [(leaves_a_block_without_a_name, True), (leaves_another_block_without_a_name, False)]
-)
-def test_the_object_of_a_block_counts_without_a_name(
-    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Callable[[threading.Event], None], ends: bool
-) -> None:
-    thread = threading.Thread(target=beside, args=(over,))
-    thread.start()
-    seen = look_at_caller(alone, stuck, calls_and_keeps_it)
-    over.set()
-    thread.join()
-    assert bool(seen.ways_out) is ends, seen.ways_out
 
 
 def calls_other_weak_methods(over: threading.Event) -> None:
@@ -286,9 +274,11 @@ def calls_other_weak_methods(over: threading.Event) -> None:
         (calls_other_weak_methods, False),
         (calls_what_its_base_does, True),
         (calls_what_else_its_base_does, False),
+        pytest.param(leaves_a_block_without_a_name, True, marks=needs_stacks),
+        pytest.param(leaves_another_block_without_a_name, False, marks=needs_stacks),
     ],
 )
-def test_a_method_chosen_by_its_argument_a_weak_one_and_one_of_a_base_are_called_like_any_other(
+def test_methods_that_run_without_being_called_by_their_name_count(
     alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Callable[[threading.Event], None], ends: bool
 ) -> None:
     thread = threading.Thread(target=beside, args=(over,))
