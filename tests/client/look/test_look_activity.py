@@ -284,11 +284,11 @@ async def test_tasks_and_timers_left_by_a_handler_are_active(alone: Callable[...
     go = asyncio.Event()
     seen: list[tuple[str, ...]] = []
 
-    async def rest() -> None:
-        await go.wait()
+    async def works() -> None:
+        await asyncio.wait_for(go.wait(), PATIENCE_SECONDS)
 
     async def leaves_task(world: LoopWorld) -> None:
-        world.left = asyncio.create_task(rest(), name="rest")  # type: ignore[attr-defined]
+        world.left = asyncio.create_task(works(), name="works")  # type: ignore[attr-defined]
 
     async def leaves_timer(world: LoopWorld) -> None:
         world.timer = asyncio.get_running_loop().call_later(60, go.set)  # type: ignore[attr-defined]
@@ -304,7 +304,7 @@ async def test_tasks_and_timers_left_by_a_handler_are_active(alone: Callable[...
         go.set()
         await asyncio.sleep(0)
     assert seen[0] == ()
-    assert "task rest, left behind by front/Do#" in seen[1][0]
+    assert "task works, left behind by front/Do#" in seen[1][0]
     assert "scheduled by front/Do#" in seen[2][0]
     world.timer.cancel()  # type: ignore[attr-defined]
     await world.stop()

@@ -61,6 +61,12 @@ def closure_of(callback: Any) -> dict[str, Any]:
     return dict(zip(callback.__code__.co_freevars, map(content_of, callback.__closure__ or ()), strict=False))
 
 
+def is_compiled_function(callback: Any) -> bool:
+    """Whether a callback is a compiled function or method, or a ``functools.partial`` of one."""
+    kind = type(callback.func if type(callback) is functools.partial else callback)
+    return kind in COMPILED_FUNCTIONS or is_of_asyncio(kind)
+
+
 def is_function(thing: Any) -> bool:
     """Whether ``thing`` is a Python function or method, or a ``functools.partial``."""
     return type(thing) in (FunctionType, MethodType, functools.partial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Container
 from dataclasses import dataclass, field
 from math import inf
@@ -13,6 +14,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.linux.child_processes import boot_ticks, child_processes, joined_at
 from stilltrue.runtime.introspection.linux.child_threads import THREADS_MAX, ChildThreads, polls_without_end, threads_of
+from stilltrue.runtime.introspection.linux.own_timers import armed_timers, threads_of_libraries
 from stilltrue.runtime.introspection.tasks import is_timed, woken_by_timers
 
 TASKS_MAX = 1_000
@@ -22,11 +24,12 @@ TASKS_MAX = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleDeclaration:
     """Covers the ``threads`` (native ids), ``tasks`` and ``children`` (processes, by :attr:`ChildProcess.key`) that existed at
-    ``since`` (epoch; ``since_ticks``: clock ticks since the machine booted), the ``alarms`` that were set, and the
-    ``pool_items`` on which process pools worked.
+    ``since`` (epoch; ``since_ticks``: clock ticks since the machine booted), the ``alarms`` and timer ``descriptors`` that were
+    set, the threads of ``libraries``, and the ``pool_items`` on which process pools worked.
 
-    ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again. ``standing``,
-    ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a message that came.
+    ``handles``: the callbacks that event loops had scheduled, and ``scheduled``: their code, which may schedule itself again.
+    ``standing``, ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a
+    message that came.
     ``standing_children``: likewise for the threads of the ``children``. ``members``: the children that had joined a detector.
     ``untimed``, ``untimed_tasks``: the threads and tasks that waited without a timeout; ``polling``: the threads (native ids)
     that so waited for descriptors. ``foreign_loops``: by thread (identity), the loops of libraries other than asyncio.
@@ -38,10 +41,13 @@ class IdleDeclaration:
     threads: frozenset[int]
     tasks: frozenset[ref[compat.Task]] = frozenset()
     alarms: frozenset[int] = frozenset()
+    descriptors: frozenset[int] = frozenset()
+    libraries: frozenset[int] = frozenset()
     since_ticks: int = 0
     children: frozenset[tuple[int, int]] = frozenset()
     members: frozenset[tuple[int, int]] = frozenset()
     pool_items: frozenset[tuple[int, int]] = frozenset()
+    handles: frozenset[ref[asyncio.Handle]] = frozenset()
     scheduled: frozenset[CodeType] = frozenset()
     standing: dict[int, compat.Where] = field(default_factory=dict)
     standing_tasks: dict[ref[compat.Task], compat.Where] = field(default_factory=dict)
@@ -64,16 +70,21 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
     children = child_processes()
     frames = frames_of_threads()
     threads = compat.native_ids()
+    handles = compat.handles_of_running_loops()
+    codes = (compat.code_behind(compat.callback_of(handle)[0])[0] for handle in handles)
     return IdleDeclaration(
         since=now,
         threads=threads,
         tasks=frozenset(map(ref, tasks)),
         alarms=frozenset(compat.alarms()),
+        descriptors=frozenset(armed_timers()),
+        libraries=frozenset(thread for thread, _ in threads_of_libraries(threads)),
         since_ticks=since_ticks,
         children=frozenset(child.key for child in children),
         members=frozenset(child.key for child in children if joined_at(child) is not None),
         pool_items=frozenset().union(*(compat.pool_items(frame) for those in frames.values() for frame in those)),
-        scheduled=compat.codes_scheduled(),
+        handles=frozenset(map(ref, handles)),
+        scheduled=frozenset(code for code in codes if code is not None),
         standing=compat.standing_threads(),
         standing_tasks={ref(task): where for task, where in compat.standing_tasks(read).items()},
         standing_children=threads_of(children),

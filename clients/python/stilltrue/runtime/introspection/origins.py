@@ -65,6 +65,20 @@ def is_application_callback(callback: Any) -> bool:
     return code is not None and is_application(code)
 
 
+def acts_for_application(callback: Any) -> bool:
+    """Whether the application wrote or passed a callback: its own function, a library's method that makes others go on
+    (``queue.put``, ``thread.start``, ``future.set_result``), or a call on a channel. The internals of libraries are not.
+    """
+    code, _, owner = compat.code_behind(callback)
+    if code is None:
+        return compat.is_compiled_function(callback) and not compat.is_asyncio_internal(callback)
+    if is_application(code):
+        return True
+    if is_library(code):
+        return not code.co_name.startswith("_")
+    return compat.is_channel(type(owner))
+
+
 @cached_by_code
 def is_own_code(code: CodeType) -> bool:
     """Whether this is the application's own code, not a library's. A package that is the application's own is no library."""

@@ -5,18 +5,19 @@ Rules:
 1. The application's declaration covers what it started before its first call or its last ``idle()``: its own threads, timers
    and tasks. It does not cover the effects of messages: callbacks, what a handler left behind, threads started later.
 2. A gRPC or executor thread inside application code is at work, except one that serves a recorded call and one that feeds a
-   request stream (its call is outstanding).
+   request stream (its call is outstanding). So is the main thread in an exit handler.
 3. A thread started later, and the item of an executor, is at work unless it rests
    (:mod:`~stilltrue.runtime.look.idle_positions`). So is an earlier thread or task that is elsewhere than at the declaration
    (on a queue that handlers feed, say), one that has since called by itself (:mod:`~stilltrue.runtime.look.pollers`), and a
    thread that now runs a scheduler but did not then.
    An event loop of trio or Twisted is at work if it runs a task, or has more timers or descriptors to wait for than then.
-4. A task or timer whose context comes from a finished handler was left behind by that handler. An application task started
-   later by no known party is at work unless it rests. A timer or callback counts if its code was not scheduled before (code
-   scheduled before may reschedule itself), or if it sets or completes something. HTTP libraries close idle connections by such
-   timers, which do not count.
-5. Future callbacks of executors, alarms and channels count too, and child processes started later, or at work since
-   (:mod:`~stilltrue.runtime.look.reactivation`).
+4. A task or timer whose context comes from a finished handler was left behind by that handler, and an application task
+   may have been started later by no known party: they are at work unless the task rests. A timer or callback counts if its
+   code was not scheduled before (code scheduled before may reschedule itself), or if it was scheduled since and is a call on a
+   channel or a library's method that makes others go on (``event.set``, ``thread.start``). Timers of HTTP libraries, which
+   close idle connections by them, do not count.
+5. Future callbacks of executors, alarms, timers in C and channels count too, and child processes started later, or at work
+   since (:mod:`~stilltrue.runtime.look.reactivation`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ import asyncio
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType
+from typing import Any
 from weakref import ref
 
 from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, position_of
+from stilltrue.runtime.introspection.origins import acts_for_application, is_application, is_http_library, is_ours, position_of
 from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look import reactivation
@@ -60,6 +62,7 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: IdleDecla
         *_acting_threads(places, known, covered),
         *_acting_on_loops(places, known, covered),
         *reactivation.alarms(places, covered),
+        *reactivation.timers_in_c(covered),
         *reactivation.child_processes_at_work(places, covered),
     ):
         found[text] = None
@@ -95,6 +98,8 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
         how, since = _role_of(place, served), _change_since(thread, place, covered, places)
         if how == "" or (how in (None, _IN_EXECUTOR) and rests(place, places.threads)):
             continue
+        if thread is threading.main_thread() and not thread.is_alive():  # Python has run all of the program
+            how = "in an exit handler"
         if how == _IN_EXECUTOR and covered is not None and not since and place.ident in covered.standing:
             continue
         if how or since:
@@ -204,7 +209,7 @@ def _acting_tasks(
             how = "resumed since the first call"
         elif covered is not None and task is not main and is_polling_task(task, covered, timed, places.first_acted):
             how = "has called by itself since the first call"
-        elif root is not None and root.task is not task and not compat.is_grpc_task(task):
+        elif root is not None and root.task is not task and not (compat.is_grpc_task(task) or task_rests(task, timed)):
             how = f"left behind by {root.party}"
         if how:
             stack = places.of_task(task, None).stack()
@@ -241,24 +246,25 @@ def _acting_handles(
     for handle in handles:
         callback, _ = compat.callback_of(handle)
         code, _, _ = compat.code_behind(callback)
-        if compat.belongs_to_task(callback) or (code is not None and is_ours(code)):
+        if compat.belongs_to_task(callback) or (code is not None and is_ours(code) and not acts_for_application(callback)):
             continue
         root = _left_behind(places, handle, served)
-        if root is not None:
+        if root is not None and (code is None or not is_http_library(code)):
             yield f"{compat.name_of(callback)}, scheduled by {root.party}"
-        elif code is not None and _is_new_on_loop(places, handle, code, covered):
+        elif _is_new_on_loop(places, handle, callback, covered):
             yield f"{compat.name_of(callback)}, scheduled on an event loop since the first call"
 
 
-def _is_new_on_loop(places: Places, handle: asyncio.Handle, code: CodeType, covered: IdleDeclaration | None) -> bool:
+def _is_new_on_loop(places: Places, handle: asyncio.Handle, callback: Any, covered: IdleDeclaration | None) -> bool:
     """Whether the application, by no known party, scheduled code that was not scheduled before (rule 4)."""
     context = compat.context_of(handle)
     by_nobody = context is None or context.get(places.root) is None
     if covered is None or not by_nobody:
         return False
-    if code.co_filename in compat.ASYNCIO_WAITS:  # ``event.set``
-        return True
-    return _is_of_application(code) and not is_http_library(code) and code not in covered.scheduled
+    code, _, _ = compat.code_behind(callback)
+    if code is not None and is_application(code):
+        return _is_of_application(code) and not is_http_library(code) and code not in covered.scheduled
+    return acts_for_application(callback) and ref(handle) not in covered.handles  # ``event.set``, ``thread.start``
 
 
 def _left_behind(places: Places, thing: object, served: set[int]) -> Root | None:

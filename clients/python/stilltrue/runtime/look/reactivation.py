@@ -7,7 +7,8 @@ Rules:
 3. A process pool works on the items that it has been given since, and its processes may call anybody. When it has finished an
    item, the item's callbacks run.
 4. When a channel's connectivity changes, the callbacks subscribed later run.
-5. When an alarm set later fires, the signal's handler runs, or the event loop's.
+5. When an alarm set later fires, the signal's handler runs, or the event loop's. When a timer's descriptor expires that was
+   set later, so does whoever reads it. A thread that a library in C has started later may call what C was given to call.
 6. A child process started later, or an orphan that began later, may call anybody, and nobody else knows of it. It does not
    count once it has been a member for :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items. A
    child that existed before and has joined since counts likewise: it may be about to make its first call.
@@ -27,8 +28,10 @@ from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.linux.child_processes import child_processes, clock, joined_at, orphans
 from stilltrue.runtime.introspection.linux.child_threads import threads_of
-from stilltrue.runtime.introspection.origins import is_application_callback
+from stilltrue.runtime.introspection.linux.own_timers import armed_timers, threads_of_libraries
+from stilltrue.runtime.introspection.origins import acts_for_application
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.look.called_code.given_to_c import clear_caches, functions_given_to_c
 from stilltrue.runtime.look.ways_out.kinds.wakers import protocol_methods
 from stilltrue.runtime.waits.resolvers.executors import items_behind
 
@@ -42,10 +45,10 @@ def executor_items(place: Place) -> Iterator[str]:
     item = compat.running_item(list(place.frames))
     if item is None:
         return
-    for callback in filter(is_application_callback, compat.item_callbacks(item)):
+    for callback in filter(acts_for_application, compat.item_callbacks(item)):
         yield f"{compat.name_of(callback)}, a done callback of an executor item"
     for queued in items_behind(place.frames):
-        if is_application_callback(queued.fn):
+        if acts_for_application(queued.fn):
             yield f"{compat.name_of(queued.fn)}, an item queued for an executor"
 
 
@@ -64,14 +67,14 @@ def process_pools(place: Place, covered: IdleDeclaration | None) -> Iterator[str
         items = frozenset() if covered is None else compat.pool_items(frame) - covered.pool_items
         if items:
             yield f"a process pool with unfinished items: {len(items)}"
-        for callback in filter(is_application_callback, compat.result_callbacks(frame)):
+        for callback in filter(acts_for_application, compat.result_callbacks(frame)):
             yield f"{compat.name_of(callback)}, a result callback of a process pool"
 
 
 def subscribers(place: Place) -> Iterator[str]:
     """Rule 4, for the gRPC thread started later for the subscribers."""
     for frame in place.frames:
-        for callback in filter(is_application_callback, compat.connectivity_callbacks(frame)):
+        for callback in filter(acts_for_application, compat.connectivity_callbacks(frame)):
             yield f"{compat.name_of(callback)}, a connectivity callback of a channel"
 
 
@@ -83,8 +86,24 @@ def alarms(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:
             continue
         number = compat.SIGNALS_OF_ALARMS[timer]
         by_loops = [compat.callback_of(one[number])[0] for one in handlers if number in one]
-        for handler in filter(is_application_callback, [signal.getsignal(number), *by_loops]):
+        for handler in filter(acts_for_application, [signal.getsignal(number), *by_loops]):
             yield f"{compat.name_of(handler)}, the {number.name} handler, due in {seconds:.1f} s"
+
+
+def timers_in_c(covered: IdleDeclaration | None) -> Iterator[str]:
+    """Rule 5, for what Python does not show."""
+    if covered is None:
+        return
+    since = "after the idle declaration or the first call"
+    for descriptor, seconds in armed_timers().items():
+        if descriptor not in covered.descriptors:
+            yield f"the timer of descriptor {descriptor} (timerfd), set {since}, due in {seconds:.1f} s"
+    started = [(thread, name) for thread, name in threads_of_libraries(compat.native_ids()) if thread not in covered.libraries]
+    given = next(filter(acts_for_application, functions_given_to_c()), None) if started else None
+    clear_caches()
+    if given is not None:
+        thread, name = started[0]
+        yield f"{compat.name_of(given)}, which code in C may call: its thread {name} ({thread}) started {since}"
 
 
 def child_processes_at_work(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:

@@ -185,11 +185,10 @@ def tasks_of_all_loops() -> list[Task]:
     return [task for loop in (*loops, *others) for task in tasks_of(loop) or ()]
 
 
-def codes_scheduled() -> frozenset[CodeType]:
-    """The code of every callback scheduled on a running loop."""
+def handles_of_running_loops() -> list[asyncio.Handle]:
+    """The timers and ready callbacks of all running loops."""
     loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
-    codes = (code_behind(callback_of(handle)[0])[0] for loop in loops for handle in handles_of(loop) or ())
-    return frozenset(code for code in codes if code is not None)
+    return [handle for loop in loops for handle in handles_of(loop) or ()]
 
 
 _RUNNER_RUN = asyncio.Runner.run.__code__ if sys.version_info >= (3, 11) else None

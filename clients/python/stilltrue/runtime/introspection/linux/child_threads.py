@@ -26,7 +26,7 @@ from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, 
 THREADS_MAX = 300
 """Of all children together. Those of further children count as not shown (rule 4)."""
 _PROC = Path("/proc")
-_OF_GRPC = frozenset(
+OF_GRPC = frozenset(
     {"event_engine", "lifeguard", "timer_manager", "grpc_global_tim", "grpc_shutdown", "default-executo", "resolver-execut"}
 )
 """The names of threads of gRPC's core, of which the system keeps 15 characters."""
@@ -132,7 +132,7 @@ def _threads(pid: int) -> list[str]:
 def _standings(pid: int, threads: list[str]) -> dict[int, Standing | None] | None:
     """Where these threads are; None if the system does not show it."""
     found: dict[int, Standing | None] = {}
-    left_out = _OF_GRPC - {_name_of(_PROC / str(pid))}
+    left_out = OF_GRPC - {_name_of(_PROC / str(pid))}
     for thread in threads:
         folder = _PROC / str(pid) / "task" / thread
         try:

@@ -1,0 +1,50 @@
+"""What runs for this process without Python: armed timer descriptors of Linux, and threads that Python has not started.
+
+Elsewhere than on Linux none are seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from stilltrue.runtime.introspection.linux.child_threads import OF_GRPC
+
+_SELF = Path("/proc/self")
+_TIMER = "anon_inode:[timerfd]"
+_LEFT = re.compile(r"^it_value: \((\d+), (\d+)\)$", re.M)
+
+
+def armed_timers() -> dict[int, float]:
+    """The timer descriptors (``timerfd_create``) of this process that are armed, each with the seconds until it expires."""
+    found: dict[int, float] = {}
+    for name in _names(_SELF / "fd"):
+        try:
+            shown = (_SELF / "fdinfo" / name).read_text() if str((_SELF / "fd" / name).readlink()) == _TIMER else ""
+        except OSError:  # closed meanwhile
+            continue
+        left = _LEFT.search(shown)
+        if left is not None and any(map(int, left.groups())):
+            found[int(name)] = int(left[1]) + int(left[2]) / 1e9
+    return found
+
+
+def threads_of_libraries(known: frozenset[int]) -> Iterator[tuple[int, str]]:
+    """The threads of this process that are not among ``known`` (the system's ids) nor gRPC's: their ids and names."""
+    for name in _names(_SELF / "task"):
+        if int(name) in known:
+            continue
+        try:
+            called = (_SELF / "task" / name / "comm").read_text().strip()
+        except OSError:  # it has ended
+            continue
+        if called not in OF_GRPC:
+            yield int(name), called
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [one.name for one in folder.iterdir()]
+    except OSError:
+        return []
