@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import click
+from click.shell_completion import CompletionItem
 
 from detector.commands.shared.run import run_command
 from stilltrue.version import __version__
@@ -64,6 +65,10 @@ _COMMANDS_ELSEWHERE = {"help": "--help", "version": "--version"}
 """Words that are commands of other programs, and options of ours."""
 
 
+_ARGUMENTS = "stilltrue.arguments"
+"""Key of the command's own arguments in the context's ``meta``."""
+
+
 class LazyGroup(click.Group):
     """A click group that imports a command when it runs."""
 
@@ -89,7 +94,15 @@ class LazyGroup(click.Group):
         if args[0] not in names and not args[0].startswith("-"):
             near = _COMMANDS_ELSEWHERE.get(args[0]) or " or ".join(get_close_matches(args[0], names, n=2))
             ctx.fail(f"no such command {args[0]!r}{f'; did you mean {near}?' if near else ''}")
+        ctx.meta[_ARGUMENTS] = tuple(args[1:])
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands with their summaries, without importing them, and flags."""
+        commands = [
+            CompletionItem(name, help=COMMANDS[name][1]) for name in self.list_commands(ctx) if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
@@ -119,7 +132,8 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
         return
     if any("STIL" in name.upper() for name in os.environ):  # the others are spared the time of the imports
-        import_module("detector.commands.shared.misspelt_variables").warn_of_misspelt(context, context.invoked_subcommand)
+        warns = import_module("detector.commands.shared.misspelt_variables")
+        warns.warn_of_misspelt(context, context.invoked_subcommand, context.meta.get(_ARGUMENTS, ()))
 
 
 def main() -> None:

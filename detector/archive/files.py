@@ -42,6 +42,12 @@ class ArchiveError(Exception):
         self.reason = text
 
 
+def named(location: str, reason: str) -> str:
+    """``reason`` with the ``location`` that it is about in front of it, unless it names that itself."""
+    names_it = reason.startswith(f"{location}: ") or ("://" in location and location in reason)
+    return reason if names_it else f"{location}: {reason}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
     """The positions of a file's rows in the order of writing (:mod:`detector.archive.offsets`).
@@ -116,7 +122,7 @@ class ArchiveFiles:
             else:
                 self.filesystem, self.root = fs.LocalFileSystem(), os.path.abspath(location)  # noqa: PTH100 - a URI's twin
         except (pa.ArrowException, OSError, ImportError, ValueError) as error:
-            raise ArchiveError(f"{location}: {_line(error)}") from None
+            raise ArchiveError(named(location, _line(error))) from None
 
     def check(self) -> None:
         """Raise :class:`ArchiveError` if there is no archive here."""

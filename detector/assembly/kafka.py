@@ -25,6 +25,8 @@ from detector.assembly.cluster import REPORTS, RESULTS, Cluster, RecordsUnavaila
 PARTITIONS = 8
 _POLL_SECONDS = 0.1
 _METADATA_SECONDS_MAX = 10.0
+CHECK_SECONDS_MAX = 3.0
+"""How long a check waits for an answer; it must also be over soon when the process ends."""
 _DELIVERY_SECONDS_MAX = 3.0
 """How long to wait for a record's acknowledgement; a report that takes longer than its snapshot is useless."""
 
@@ -115,6 +117,13 @@ class RecordProducer:
         except (BufferError, KafkaException) as error:
             raise RecordsUnavailableError(f"Kafka at {self._cluster.servers}: {error}") from None
         await future
+
+    def check(self) -> None:
+        """Ask Kafka for its brokers, for at most ``CHECK_SECONDS_MAX``. Raises :class:`RecordsUnavailableError`."""
+        try:
+            self._producer.list_topics(self._cluster.topic(REPORTS), timeout=CHECK_SECONDS_MAX)
+        except KafkaException as error:
+            raise RecordsUnavailableError(f"Kafka at {self._cluster.servers}: {error.args[0].str()}") from None
 
     def _poll(self) -> None:
         while not self._closed.is_set():

@@ -28,7 +28,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
-from detector.archive.files import ArchiveError, ArchiveFiles
+from detector.archive.files import ArchiveError, ArchiveFiles, named
 from detector.assembly.cluster import Cluster, RecordsLostError, RecordsUnavailableError
 from detector.ops.atomic_file import write_atomically
 
@@ -86,7 +86,7 @@ class Topic:
             hours = _entries(store, root, fs.FileType.Directory)
             found = [each for hour in sorted(hours) if hour >= since for each in self._hour(store, f"{root}/{hour}")]
         except (OSError, ArchiveError) as error:
-            raise RecordsUnavailableError(f"{self.cluster.servers}: {_one_line(error)}") from None
+            raise RecordsUnavailableError(named(self.cluster.servers, _one_line(error))) from None
         return sorted(found)
 
     def _hour(self, store: ArchiveFiles, folder: str) -> Iterable[Written]:
@@ -164,7 +164,7 @@ def make_topics(cluster: Cluster) -> None:
         store = ArchiveFiles(cluster.servers)
         store.filesystem.create_dir(store.root, recursive=True)
     except (OSError, ArchiveError) as error:
-        raise RecordsUnavailableError(f"{cluster.servers}: {_one_line(error)}") from None
+        raise RecordsUnavailableError(named(cluster.servers, _one_line(error))) from None
 
 
 class RecordProducer:
@@ -190,7 +190,7 @@ class RecordProducer:
             if future.done():
                 return
             if error:
-                future.set_exception(RecordsUnavailableError(f"{self._cluster.servers}: {error}"))
+                future.set_exception(RecordsUnavailableError(named(self._cluster.servers, error)))
             else:
                 future.set_result(None)
 
@@ -206,6 +206,10 @@ class RecordProducer:
         except TimeoutError:
             text = f"{self._cluster.servers}: nothing was written within {DELIVERY_SECONDS_MAX:g} s"
             raise RecordsUnavailableError(text) from None
+
+    def check(self) -> None:
+        """Check that the store answers. Raises :class:`RecordsUnavailableError`."""
+        make_topics(self._cluster)
 
     def _run(self) -> None:
         while not self._closed.is_set():

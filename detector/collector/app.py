@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from detector.assembly.cluster import REPORTS, Cluster, client
+from detector.assembly.cluster import REPORTS, Cluster, RecordsUnavailableError, client
 from detector.assembly.records import key_of, report_record
 from detector.collector.agent_stream import CollectedStream
 from detector.collector.intake import Intake
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Connect = Callable[[object, Context], Awaitable[None]]
 _MESSAGE_HEADROOM = 4
 _STOP_SECONDS = 0.5
+_CHECK_AGAIN_SECONDS = 2.0
+_LOG_AGAIN_SECONDS = 60.0
+"""While records cannot be written, the reason is logged this often."""
 
 
 class CollectorRefusedError(Exception):
@@ -104,6 +107,7 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
 
     server, healthy = _server(settings, connect)
     relaying = asyncio.create_task(relay.run())
+    checking = asyncio.create_task(_check_records(producer, log))
     exposing = contextlib.ExitStack()
     try:
         collector = CollectorMetrics(counts, relay.streams, relay.connected.is_set)
@@ -117,6 +121,7 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
         yield listening
     finally:
         relaying.cancel()
+        checking.cancel()
         await server.stop(_STOP_SECONDS)
         await asyncio.to_thread(producer.close)
         exposing.close()
@@ -131,6 +136,24 @@ async def collect(settings: Collecting, started: Callable[[Listening], None]) ->
     async with running(settings) as listening:
         started(listening)
         await stop.wait()
+
+
+async def _check_records(producer: RecordProducer, log: Log) -> None:
+    """Until records can be written for the first time, log why they cannot; from then on, reports that are not kept say so."""
+    loop = asyncio.get_running_loop()
+    logged_at = None
+    while True:
+        try:
+            await asyncio.to_thread(producer.check)
+        except RecordsUnavailableError as error:
+            if logged_at is None or loop.time() - logged_at >= _LOG_AGAIN_SECONDS:
+                logged_at = loop.time()
+                log.warning("records cannot be written", reason=str(error), consequence="members that report here are missing")
+            await asyncio.sleep(_CHECK_AGAIN_SECONDS)
+        else:
+            if logged_at is not None:
+                log.info("records can be written")
+            return
 
 
 def _exposed(exposing: contextlib.ExitStack, settings: Collecting, collector: CollectorMetrics) -> str:

@@ -6,6 +6,11 @@ import click
 from click.shell_completion import get_completion_class
 
 VARIABLE = "_STILLTRUE_COMPLETE"
+_MENDED = {
+    "fish": {'(string split "," $completion)': '(string split -m 1 "," $completion)'},
+    "zsh": {"in ${response}; do": 'in "${response[@]}"; do'},
+}
+"""click's scripts cut a summary at its first comma (fish), and complete no file before its first letter is typed (zsh)."""
 
 
 @click.command(short_help="Print a shell completion script.")
@@ -16,12 +21,15 @@ def completion(shell: str) -> None:
     Names that only a detector knows are looked up at STILLTRUE_DETECTOR, for at most half a second.
 
     \b
-    Examples:
-      stilltrue completion bash > ~/.local/share/bash-completion/completions/stilltrue
-      stilltrue completion zsh > "${fpath[1]}/_stilltrue"
-      stilltrue completion fish > ~/.config/fish/completions/stilltrue.fish
+    Examples, for this shell; in its start-up file they are for every shell:
+      source <(stilltrue completion bash)   # ~/.bashrc
+      source <(stilltrue completion zsh)    # ~/.zshrc, after compinit
+      stilltrue completion fish | source    # ~/.config/fish/config.fish
     """
     root = click.get_current_context().find_root().command
     completer = get_completion_class(shell)
     assert completer is not None, "click knows these shells"
-    click.echo(completer(root, {}, "stilltrue", VARIABLE).source(), nl=False)
+    script = completer(root, {}, "stilltrue", VARIABLE).source()
+    for wrong, right in _MENDED.get(shell, {}).items():
+        script = script.replace(wrong, right)
+    click.echo(script, nl=False)

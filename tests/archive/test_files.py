@@ -178,3 +178,14 @@ def test_a_name_that_is_not_utf8_is_an_error_that_names_it(store: ArchiveFiles) 
         store.scan("reports")
     with pytest.raises(ArchiveError, match="its name is not UTF-8"):
         ArchiveFiles(os.fsdecode(b"archive-\xe4"))
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [("nosuch://x", "Unrecognized filesystem type in URI: nosuch://x"), ("s3://b/p?what=1", "s3://b/p?what=1: ")],
+)
+def test_a_location_that_cannot_be_opened_is_named_once(location: str, text: str) -> None:
+    with pytest.raises(ArchiveError) as error:
+        ArchiveFiles(location)
+    assert str(error.value).startswith(text)
+    assert str(error.value).count(location) == 1

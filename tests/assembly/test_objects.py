@@ -154,3 +154,9 @@ def test_a_position_survives_as_an_offset_that_looks_back_an_hour() -> None:
     assert position.hour == time.strftime("%Y%m%d%H", time.gmtime(NOW - 3600))
     assert advanced(position, []) == position
     assert advanced(position, [written("c", 0, NOW - 9e5)]).hour == position.hour, "it never goes back"
+
+
+def test_a_store_that_cannot_be_opened_is_named_once() -> None:
+    with pytest.raises(RecordsUnavailableError) as error:
+        make_topics(Cluster("nosuch://x"))
+    assert str(error.value) == "Unrecognized filesystem type in URI: nosuch://x"

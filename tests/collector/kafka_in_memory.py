@@ -13,7 +13,10 @@ from detector.assembly.step import step
 
 
 class KafkaInMemory:
-    """Stands for the module ``detector.assembly.kafka``. ``refuses``: whose reports are not acknowledged."""
+    """Stands for the module ``detector.assembly.kafka``. ``refuses``: whose reports are not acknowledged.
+
+    ``down``: the reason why it does not answer at all.
+    """
 
     def __init__(self) -> None:
         self.records: dict[str, list[bytes]] = defaultdict(list)
@@ -21,6 +24,7 @@ class KafkaInMemory:
         self.done: set[str] = set()
         self.refuses = b""
         self.assembling = True
+        self.down = ""
         self.takers: list[Callable[[bytes], None]] = []
         self.doubled = 1
         outer = self
@@ -36,6 +40,10 @@ class KafkaInMemory:
                     raise RecordsUnavailableError("Kafka is down")
                 outer.records[key] += [value] * outer.doubled
                 outer.assemble(key)
+
+            def check(self) -> None:
+                if outer.down:
+                    raise RecordsUnavailableError(outer.down)
 
             def close(self) -> None:
                 pass

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from detector.collector import relay
+from detector.collector import app, relay
 from detector.collector.relay import Coordinator, Relay
 from detector.ops.logs import Log
 from stilltrue.runtime.membership.credentials import Security
@@ -120,3 +120,26 @@ async def test_whoever_calls_the_wrong_process_is_told_which_is_right(kafka: Kaf
         assert "agents connect to one of its collectors" in await refused(coordinator.coordinator, "AgentService/Connect")
         assert coordinator.coordinator in await refused(collector, "DetectorService/Ask")
         assert "start it with --kafka" in await refused(detector.address, "CollectorService/Relay")
+
+
+async def test_a_collector_whose_kafka_does_not_answer_says_so_at_its_start(
+    kafka: KafkaInMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app, "_CHECK_AGAIN_SECONDS", 0.02)
+    caplog.set_level("INFO", "stilltrue")
+    kafka.down = "Kafka at kafka:9092: Connection refused"
+
+    def of_records() -> list[str]:
+        return [message for message in caplog.messages if message.startswith("records can")]
+
+    async with collector_of("127.0.0.1:1"), asyncio.timeout(10):
+        while not of_records():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert of_records() == ["records cannot be written"]
+        kafka.down = ""
+        while len(of_records()) < 2:
+            await asyncio.sleep(0.01)
+        assert of_records() == ["records cannot be written", "records can be written"]
+    (record,) = [each for each in caplog.records if each.message == "records cannot be written"]
+    assert record.stilltrue_fields["reason"] == "Kafka at kafka:9092: Connection refused"  # type: ignore[attr-defined]

@@ -85,3 +85,13 @@ def test_a_closed_standard_stream_is_the_null_device(closed: str) -> None:
     command = f"'{sys.executable}' -m detector completion bash {closed}"
     done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("command", ["serve --port 0 --http-port 0", "check-predicate m:C"])
+def test_a_current_directory_that_was_removed_is_an_error_in_one_line(command: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"cd '{gone}' && rmdir '{gone}' && PYTHONPATH='{Path.cwd()}' exec '{sys.executable}' -m detector {command}"
+    done = subprocess.run(["sh", "-c", script], check=False, capture_output=True, timeout=60, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "stilltrue: the current directory no longer exists: change to another one (cd)\n"

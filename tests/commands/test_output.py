@@ -101,6 +101,24 @@ def test_commands_flags_and_predicates_are_completed_without_a_detector() -> Non
     assert completed("completion", begun="") == ["bash", "zsh", "fish"]
 
 
+def test_archives_results_and_documents_are_completed_by_the_shell() -> None:
+    shell = ShellComplete(cli, {}, "stilltrue", "_STILLTRUE_COMPLETE")
+    for words, kind in (
+        (["analyze"], "dir"), (["compact"], "dir"), (["stream"], "dir"), (["generate-archive"], "dir"),
+        (["analyze", "a", "--out"], "dir"), (["stream", "a", "--out"], "dir"), (["assemble", "--out"], "dir"),
+        (["evaluate", "deadlock"], "file"),
+    ):  # fmt: skip
+        assert [item.type for item in shell.get_completions(words, "st")] == [kind], words
+    assert "termination" in completed("analyze", "a", "--predicate", begun="t")
+
+
+def test_commands_are_completed_with_the_summaries_of_the_help() -> None:
+    shell = ShellComplete(cli, {}, "stilltrue", "_STILLTRUE_COMPLETE")
+    assert {item.value: item.help for item in shell.get_completions([], "")} == {
+        name: summary for name, (_, summary) in COMMANDS.items()
+    }
+
+
 def test_a_command_to_run_is_completed_by_the_programs_and_files_that_there_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -118,6 +136,11 @@ async def test_the_script_for_each_shell_calls_the_command(here: Any, shell: str
     told = await here("completion", shell)
     assert (told.code, told.err) == (0, "")
     assert f"_STILLTRUE_COMPLETE={shell}_complete" in told.out
+    if shell == "fish":
+        assert 'split -m 1 ","' in told.out
+        assert told.out.count("string split") == 1, "a text with commas is not cut"
+    if shell == "zsh":
+        assert 'for type key descr in "${response[@]}"; do' in told.out, "an empty word keeps its place"
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=told.out, text=True, check=True)
 
@@ -140,3 +163,14 @@ def test_the_environment_variables_that_the_help_gives_as_examples_are_those_of_
     given = set(re.findall(r"STILLTRUE_[A-Z_]+", cli.get_help(context)))
     assert given
     assert given <= set(re.findall(r"STILLTRUE_[A-Z_]+", ask.get_help(click.Context(ask, info_name="ask", parent=context))))
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [(("analyze", "a", "--out", "b"), "--since"), (("compact", "a"), "--until"), (("generate-archive", "a"), "--since")],
+)
+async def test_what_is_not_a_day_is_answered_with_one(command: tuple[str, ...], flag: str, here: Any) -> None:
+    ended = await here(*command, flag, "2030")
+    assert ended.code == 2
+    assert f"Invalid value for '{flag}': '2030' is not a day; for example 2026-11-29." in ended.err
+    assert f"{flag} YYYY-MM-DD" in (await here(command[0], "--help")).out

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from detector.commands.shared import names
+from detector.commands.shared.day import Day
 from detector.commands.shared.options import predicate_settings
 from detector.commands.shared.run import CommandError
 from detector.ops.progress_lines import CLEAR, ProgressLines
@@ -31,10 +33,11 @@ LEFT_OUT_MAX = 10
 
 
 @click.command(epilog=EPILOG)
-@click.argument("archive")
+@click.argument("archive", shell_complete=names.folders)
 @click.option(
     "--out",
     required=True,
+    shell_complete=names.folders,
     envvar="STILLTRUE_OUT",
     help="Directory or URI for the results; all Spark workers must reach it.",
 )
@@ -53,12 +56,13 @@ LEFT_OUT_MAX = 10
     show_envvar=True,
     help="Spark master URL; default: all cores of this machine.",
 )
-@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="First day (UTC).")
-@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="Last day (UTC), inclusive.")
+@click.option("--since", type=Day(), help="First day (UTC).")
+@click.option("--until", type=Day(), help="Last day (UTC), inclusive.")
 @click.option(
     "--predicate",
     "predicates",
     multiple=True,
+    shell_complete=names.predicates,
     help="Also evaluate this predicate; repeatable. deadlock and gridlock are always evaluated.",
 )
 @click.option(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_properties
+from detector.commands.shared import names
 from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.options import FILE, metrics_option
 from detector.commands.shared.run import CommandError
@@ -33,7 +34,7 @@ Kafka or no Java.
 )  # fmt: skip
 @click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topic names.")
 @click.option("--kafka-config", type=FILE, help="File with KEY=VALUE lines for Kafka's client.")
-@click.option("--out", required=True, help="Directory or URI for the verdicts.")
+@click.option("--out", required=True, shell_complete=names.folders, help="Directory or URI for the verdicts.")
 @click.option(
     "--state", type=click.Path(file_okay=False, path_type=Path),
     help="Directory for the state, shared by all workers; default: inside --out, if that is a directory.",

@@ -7,6 +7,8 @@ from datetime import datetime
 
 import click
 
+from detector.commands.shared import names
+from detector.commands.shared.day import Day
 from detector.commands.shared.run import CommandError
 
 EPILOG = """\b
@@ -20,10 +22,8 @@ at any time. Exit code: 0; 2 for wrong usage, no archive, or when another compac
 
 
 @click.command(epilog=EPILOG)
-@click.argument("archive")
-@click.option(
-    "--until", type=click.DateTime(["%Y-%m-%d"]), help="Last day (UTC), inclusive; default: the day before yesterday."
-)
+@click.argument("archive", shell_complete=names.folders)
+@click.option("--until", type=Day(), help="Last day (UTC), inclusive; default: the day before yesterday.")
 @click.option(
     "--mebibytes-target",
     type=click.IntRange(1, 2**20),

@@ -73,7 +73,7 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
 
 @click.command(epilog=EPILOG)
 @click.argument("predicate", shell_complete=names.predicates)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=names.files)
 @click.option(
     "--jsonl",
     is_flag=True,

@@ -10,6 +10,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from detector.commands.shared import names
+from detector.commands.shared.day import Day
 from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 
@@ -24,11 +26,11 @@ The archive's truth.json lists what was planted; `stilltrue analyze` should find
 
 
 @click.command(name="generate-archive", epilog=EPILOG)
-@click.argument("archive")
+@click.argument("archive", shell_complete=names.folders)
 @click.option("--processes", type=click.IntRange(4, 1_000_000), default=100, show_default=True, help="Processes in the fleet.")
 @click.option("--days", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True, help="Number of days.")
 @click.option("--period-seconds", type=FiniteRange(0.1, 86400), default=60.0, show_default=True, help="Snapshot interval.")
-@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), default="2026-11-01", show_default=True, help="First day (UTC).")
+@click.option("--since", type=Day(), default="2026-11-01", show_default=True, help="First day (UTC).")
 @click.option("--incidents", type=click.IntRange(0, 1000), default=4, show_default=True, help="Deadlocks to plant.")
 @click.option("--near-misses", type=click.IntRange(0, 1000), default=4, show_default=True, help="Near misses to plant.")
 @click.option("--load", type=FiniteRange(0, 100), default=0.5, show_default=True, help="Average number of calls per process.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from detector.commands.shared import names
 from detector.commands.shared.connection import security_options
 from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.options import metrics_option, predicate_settings
@@ -28,10 +29,11 @@ or no Java.
 
 
 @click.command(epilog=EPILOG)
-@click.argument("archive", required=False)
+@click.argument("archive", required=False, shell_complete=names.folders)
 @click.option(
     "--out",
     required=True,
+    shell_complete=names.folders,
     envvar="STILLTRUE_OUT",
     help="Directory or URI for the verdicts and the stream's state; all workers must reach it.",
 )
@@ -50,6 +52,7 @@ or no Java.
     "--predicate",
     "predicates",
     multiple=True,
+    shell_complete=names.predicates,
     help="Also evaluate this predicate; repeatable. deadlock and gridlock are always evaluated.",
 )
 @click.option(

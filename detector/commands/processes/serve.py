@@ -107,6 +107,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
         raise CommandError(str(error)) from None
     except (RefusedSettingError, UnknownPredicateError) as error:
         raise CommandError(f"--set: {error.args[0]}") from None
+    settings.data.absolute()  # fails if it is relative to a directory that no longer exists: nothing could be kept
     configure(settings.log_format)
     mark_as_detectors()
     for was, name in deprecated.items():

@@ -84,6 +84,16 @@ def programs_and_files(context: click.Context, _parameter: click.Parameter, inco
     return [CompletionItem(name) for name in sorted(found)[:LISTED_MAX]] or [CompletionItem(incomplete, type="file")]
 
 
+def folders(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Found:
+    """The directories that the shell offers; a URI is typed out."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Found:
+    """The files that the shell offers."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 def _ask_detector(context: click.Context, ask: Callable[[Any], Iterable[Any]], default: Iterable[Any]) -> Iterable[Any]:
     """Ask the detector; return ``default`` if none answers, since completion must not fail or hang."""
     given = context.params

@@ -56,6 +56,8 @@ def run_command(command: click.Command, arguments: Sequence[str] | None = None) 
     except OSError as error:
         if error.errno in _UNWRITABLE:
             click.echo(f"stilltrue: cannot write {error.filename or 'the output'}: {error.strerror}", err=True)
+        elif error.errno == errno.ENOENT and not error.filename and _without_directory():
+            click.echo("stilltrue: the current directory no longer exists: change to another one (cd)", err=True)
         elif error.errno in _UNUSABLE and error.filename:
             click.echo(f"stilltrue: {one_line(os.fsdecode(error.filename))}: {error.strerror}", err=True)
         else:
@@ -94,6 +96,15 @@ def _report(end: BaseException) -> int:
             return end.exit_code
         case _:
             return EXIT_INTERRUPTED
+
+
+def _without_directory() -> bool:
+    """Whether the current directory was removed, so that no relative path means anything."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _crashed() -> int:
