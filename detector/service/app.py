@@ -114,7 +114,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     labels = IncidentLabels(metrics, driver.service_of)
     watchers += [labels.changed, archive_sink.incident, *(one.changed for one in (notifier, pod_events) if one is not None)]
     _expect_verdicts(metrics, evaluator, settings)
-    roles = None if settings.roles_file is None else Roles(settings.roles_file, log)
+    asked = settings.tls_client_ca_file is not None
+    roles = None if settings.roles_file is None else Roles(settings.roles_file, log, asks_for_certificates=asked)
     cures = Cures(
         driver=driver,
         snapshot_store=snapshot_store,

@@ -26,7 +26,13 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @click.group(invoke_without_command=True)
 @click.pass_context
 def probe(context: click.Context) -> None:
-    """Report a server without an agent to the detector, as a process whose parties are its sessions."""
+    """Report a server without an agent to the detector, as a process whose parties are its sessions.
+
+    \b
+    Examples:
+      stilltrue probe postgres postgresql://stilltrue@db.shop:5432/orders --instance orders-db
+      stilltrue probe redis redis://cache.shop:6379/0 --lock 'lock:*' --instance cache-locks
+    """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

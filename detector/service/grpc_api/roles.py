@@ -61,9 +61,10 @@ class Grant:
 class Roles:
     """The roles file (TOML: ``[[grant]]`` with ``role``, ``certificates``, ``tokens_sha256``, ``users``), reloadable."""
 
-    def __init__(self, path: Path, log: Log) -> None:
-        """Raises :class:`SecurityError`."""
+    def __init__(self, path: Path, log: Log, *, asks_for_certificates: bool = True) -> None:
+        """``asks_for_certificates``: whether clients are asked for certificates at all. Raises :class:`SecurityError`."""
         self._path = path
+        self._asks_for_certificates = asks_for_certificates
         self._log = log
         self._file = WatchedFiles([path])
         self._grants: tuple[Grant, ...] = ()
@@ -107,6 +108,9 @@ class Roles:
         else:
             if not first:
                 self._log.info("roles reloaded", file=self._path)
+            if not self._asks_for_certificates and any(grant.certificates for grant in self._grants):
+                text = "it grants roles to certificates, but no client is asked for one"
+                self._log.warning("roles without effect", file=self._path, text=text, fix="--tls-client-ca-file")
             return
         if first:
             raise failure

@@ -96,6 +96,19 @@ async def test_an_edit_of_the_roles_is_logged_without_a_request_and_an_error_onc
     watching.cancel()
 
 
+def test_roles_of_certificates_that_no_client_is_asked_for_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_bytes(b'[[grant]]\nrole = "reader"\ncertificates = ["alice"]\n')
+    Roles(file, Log("stilltrue"))
+    assert caplog.messages == []
+    Roles(file, Log("stilltrue"), asks_for_certificates=False)
+    (record,) = caplog.records
+    assert record.message == "roles without effect"
+    assert record.stilltrue_fields["fix"] == "--tls-client-ca-file"  # type: ignore[attr-defined]
+
+
 async def test_a_mail_address_in_a_certificate_is_not_a_host_name(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
 ) -> None:
