@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, Self
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 from detector.archive.files import ArchiveFiles
 from detector.archive.units import Unit, shares
 from detector.archive.without_pandas import hide_pandas
+from detector.ops.worker_processes import WorkerPool
 
 REPORTS_PER_PROCESS_MIN = 500_000
 """With fewer reports a process is not worth its start-up time (about a second)."""
@@ -86,7 +86,7 @@ class LocalEngine:
         self._processes = processes
         self._reports_per_process_min = reports_per_process_min
         self._progress = progress
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: WorkerPool | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -104,8 +104,7 @@ class LocalEngine:
             return kernel.merge(self._with_progress(map(_part, tasks), len(tasks)))
         for _ in range(TRIES):  # a part that is written twice replaces the first
             if self._pool is None:  # kept for the next run
-                spawn = multiprocessing.get_context("spawn")  # Arrow's threads survive no fork
-                self._pool = ProcessPoolExecutor(processes, spawn, initializer=_prepare_worker)
+                self._pool = WorkerPool(processes, _prepare_worker)
             try:
                 return kernel.merge(self._with_progress(self._pool.map(_part, tasks), len(tasks)))
             except BrokenProcessPool:

@@ -114,8 +114,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     labels = IncidentLabels(metrics, driver.service_of)
     watchers += [labels.changed, archive_sink.incident, *(one.changed for one in (notifier, pod_events) if one is not None)]
     _expect_verdicts(metrics, evaluator, settings)
-    asked = settings.tls_client_ca_file is not None
-    roles = None if settings.roles_file is None else Roles(settings.roles_file, log, asks_for_certificates=asked)
+    roles = _roles(settings, log)
     cures = Cures(
         driver=driver,
         snapshot_store=snapshot_store,
@@ -255,6 +254,11 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
     for incident in incidents.open_ones():
         count(incident.predicate)
     return incidents, watchers
+
+
+def _roles(settings: Settings, log: Log) -> Roles | None:
+    asked = settings.tls_client_ca_file is not None
+    return None if settings.roles_file is None else Roles(settings.roles_file, log, asks_for_certificates=asked)
 
 
 def _service_pods(driver: Driver, log: Log) -> ServicePods | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pyarrow.compute as pc
 from detector.analysis.assembly import assembled
 from detector.archive.files import ArchiveError, ArchiveFiles, day_of
 from detector.archive.rows.schema import SNAPSHOTS
+from detector.ops.worker_processes import WorkerPool
 from detector.synthetic.fleet import FleetColumns
 from detector.synthetic.fleet_model import Fleet, Ring
 
@@ -73,8 +72,7 @@ def generate(
         for first, count in pieces:
             progress(_write(first, count))
     else:
-        context = multiprocessing.get_context("spawn")  # pyarrow's threads do not survive a fork
-        with ProcessPoolExecutor(jobs, context, initializer=_init_worker, initargs=shared) as pool:
+        with WorkerPool(jobs, _init_worker, *shared) as pool:
             for done in pool.map(_write, *zip(*pieces, strict=True)):
                 progress(done)
     _write_truth(store, plan, fleet, rings)

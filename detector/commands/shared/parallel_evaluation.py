@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from detector.commands.shared.input import Block, text_of
 from detector.commands.shared.offline import OfflineEvaluator, Question
 from detector.core.document.reader import DocumentError
+from detector.ops.worker_processes import WorkerPool
 from stilltrue.model import Verdict
 
 CHUNK_CHARACTERS_MIN = 1 << 18
@@ -141,7 +141,7 @@ def _in_parallel(question: Question, evaluator: OfflineEvaluator, chunks: Iterat
     first = next(chunks, None)
     if first is None:
         return
-    with _workers(question, cores) as pool:
+    with WorkerPool(cores, _start_worker, question) as pool:
         waiting: deque[Future[ChunkResult]] = deque()
         for chunk in chain((first,), chunks):
             if not chunk.lull:
@@ -152,11 +152,6 @@ def _in_parallel(question: Question, evaluator: OfflineEvaluator, chunks: Iterat
                 yield evaluate_chunk(evaluator, chunk)
         while waiting:
             yield waiting.popleft().result()
-
-
-def _workers(question: Question, cores: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(cores, mp_context=context, initializer=_start_worker, initargs=(question,))
 
 
 def _start_worker(question: Question) -> None:
@@ -184,7 +179,7 @@ def evaluate_files(question: Question, evaluator: OfflineEvaluator, files: Seque
     if cores == 1 or sum(map(size_of, files)) < CHUNKS_ALONE_MAX * CHUNK_CHARACTERS_MIN:
         yield from (evaluate_file(evaluator, file) for file in files)
         return
-    with _workers(question, cores) as pool:
+    with WorkerPool(cores, _start_worker, question) as pool:
         waiting: deque[Future[FileResult]] = deque()
         for file in files:
             waiting.append(pool.submit(_evaluate_file, file))
