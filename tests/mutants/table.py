@@ -1731,4 +1731,32 @@ MUTANTS = (
         "pass",
         "tests/client/look/test_library_callbacks.py::test_the_main_thread_counts_in_an_exit_handler",
     ),
+    Mutant(
+        "a threaded server's grace period ends when its thread says",
+        "stilltrue.runtime.introspection.stopping_servers",
+        "yield now if age is None else now - age + seconds",
+        "yield now",
+        "tests/client/waits/resolvers/test_stopping_servers.py::test_a_handler_that_awaits_the_end_of_its_server_waits_for_all_its_calls_until_the_grace_period_ends",
+    ),
+    Mutant(
+        "whoever awaits the end of a server waits for all its calls",
+        "stilltrue.runtime.waits.resolvers.stopping_servers",
+        "needs=None,",
+        "needs=1,",
+        "tests/client/waits/resolvers/test_stopping_servers.py::test_a_handler_that_awaits_the_end_of_its_server_waits_for_all_its_calls_until_the_grace_period_ends",
+    ),
+    Mutant(
+        "a stopping server on a loop ends its calls after the grace period",
+        "stilltrue.runtime.look.ways_out.search",
+        "if end is not None and end > self._now:",
+        "if False:",
+        "tests/client/waits/resolvers/test_stopping_servers.py::test_a_task_that_awaits_the_end_of_its_server_waits_for_itself_until_the_grace_period_ends",
+    ),
+    Mutant(
+        "a server that is being stopped takes no requests",
+        "stilltrue.runtime.compat.grpc_objects.servers",
+        "    if not is_stopping(server):\n        return True\n    if",
+        "    if True:\n        return True\n    if",
+        "tests/client/waits/resolvers/test_stopping_servers.py::test_a_task_that_awaits_the_end_of_its_server_waits_for_itself_until_the_grace_period_ends",
+    ),
 )

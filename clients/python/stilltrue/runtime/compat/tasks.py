@@ -174,7 +174,7 @@ def await_chain(coroutine: Any) -> list[Any]:
             continue
         if hasattr(coroutine, "cr_await") or frame_of(coroutine) is not None:
             chain.append(coroutine)
-        coroutine = _awaited_by(coroutine)
+        coroutine = awaited_below(coroutine)
     return chain
 
 
@@ -188,7 +188,8 @@ def _is_awaiting(thing: Any) -> bool:
     return kind.__module__ == "builtins" or type.__repr__(kind).startswith("<class '_cython")
 
 
-def _awaited_by(coroutine: Any) -> Any:
+def awaited_below(coroutine: Any) -> Any:
+    """What a suspended coroutine or generator awaits, also within the compiled wrapper of a coroutine; None if unknown."""
     below = awaited_by(coroutine)
     if below is None and type(coroutine).__name__ in WRAPPERS:
         return next((one for one in gc.get_referents(coroutine) if frame_of(one) is not None), None)

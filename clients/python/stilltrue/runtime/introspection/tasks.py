@@ -27,7 +27,7 @@ from typing import Any
 import grpc.aio
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import awaited_by, frame_of, variables_of
+from stilltrue.runtime.introspection.frames import frame_of, variables_of
 
 Task = asyncio.Task[Any]
 CHAIN_LENGTH_MAX = 200
@@ -160,7 +160,7 @@ def _read_frame(frame: FrameType, future: Any) -> Awaited | None:
 def _innermost_known(coroutine: Any) -> FrameType | None:
     """The innermost frame of the await chain if it is a known form directly above a future, else None."""
     for _ in range(CHAIN_LENGTH_MAX):
-        below = awaited_by(coroutine)
+        below = compat.awaited_below(coroutine)
         if id(compat.code_of(coroutine)) in _KNOWN and (frame := frame_of(coroutine)) is not None:
             return frame
         if below is None:

@@ -17,6 +17,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_own_code, position_of
+from stilltrue.runtime.introspection.stopping_servers import end_of_grace
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.attributes import attributes_of
 from stilltrue.runtime.parties import Parties
@@ -149,9 +150,10 @@ class Places:
         main = threading.main_thread().ident
         return place.ident == main if place.task is None else self.loop_threads.get(main or 0) is place.task.get_loop()
 
-    def is_of_stopping_server(self, place: Place) -> bool:
-        """Whether the party at ``place`` serves a call of a server that is being stopped."""
-        return any(map(compat.is_stopping, self.servers_of(place)))
+    def end_of_grace(self, place: Place, now: float) -> float | None:
+        """When gRPC cancels the call that the party at ``place`` serves (epoch); None if its server is not being stopped."""
+        stopping = [server for server in self.servers_of(place) if compat.is_stopping(server)]
+        return min((end_of_grace(server, now, self.coroutine_of) for server in stopping), default=None)
 
     def servers_of(self, place: Place) -> list[Any]:
         """gRPC's servers that may own the call served at ``place``; more than one if that cannot be decided."""

@@ -31,6 +31,7 @@ from stilltrue.runtime.waits.resolvers import (
     results,
     servers,
     shared_locks,
+    stopping_servers,
     thread_pools,
 )
 from stilltrue.runtime.waits.semaphores import conditions
@@ -51,6 +52,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *queue_pools.RESOLVERS,
     *loops.RESOLVERS,
     *servers.RESOLVERS,
+    *stopping_servers.RESOLVERS,
     *reactors.RESOLVERS,
     *channel_callbacks.RESOLVERS,
     *anyio_waits.RESOLVERS,

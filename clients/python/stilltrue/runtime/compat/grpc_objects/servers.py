@@ -8,18 +8,21 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
 import grpc
 import grpc.aio
+from grpc import _server
 from grpc._cython import cygrpc
+from grpc.aio import _server as _aio_server
 
 from stilltrue.runtime.compat.callables import Task, coroutine_of, module_of
 from stilltrue.runtime.compat.grpc_objects.channels import KINDS
 from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
 from stilltrue.runtime.compat.tasks import is_task
+from stilltrue.runtime.introspection.frames import variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8
 """gRPC reports a deadline this far off, or farther, for calls without one."""
@@ -28,6 +31,9 @@ _NEVER = 10.0**12
 _EVENT = getattr(cygrpc, "RequestCallEvent", None)
 """The event by which a threaded server receives a call."""
 _SERVER_DEPTH_MAX = 6
+_AWAITS_GRACE = next((one for one in _server._stop.__code__.co_consts if isinstance(one, CodeType)), None)  # noqa: SLF001
+"""The function in which a threaded server waits for the end of its grace period."""
+AIO_STOP: CodeType = _aio_server.Server.stop.__code__
 _AIO_SERVER, _AIO_CALL = "AioServer", "RPCState"
 
 
@@ -59,6 +65,22 @@ def is_stopping(server: Any) -> bool:
     return getattr(getattr(server, "stage", None), "value", "started") != "started"
 
 
+def takes_requests(server: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
+    """Whether a server may begin to serve a request: one to come or, if it is being stopped, one that is queued in its pool."""
+    if not is_stopping(server):
+        return True
+    if type(server).__name__ == _AIO_SERVER:
+        own = next((one for one in gc.get_referents(server) if isinstance(one, Executor)), None)
+        pool = getattr(loop, "_default_executor", None) if own is None else own
+        return pool is not None and _has_items(pool)
+    return _has_items(getattr(server, "thread_pool", None))
+
+
+def _has_items(pool: Any) -> bool:
+    queue = getattr(pool, "_work_queue", None)
+    return queue is None or not queue.empty()
+
+
 def is_stopping_server(server: Any) -> bool:
     """As :func:`is_stopping`, for the application's server object."""
     inner = {"grpc._server": "_state", "grpc.aio._server": "_server"}.get(module_of(type(server)))
@@ -67,6 +89,36 @@ def is_stopping_server(server: Any) -> bool:
 
 def _shows_stop(part: Any) -> bool:
     return bool(part.done()) if is_task(part) else type(part) is asyncio.Lock and part.locked()
+
+
+def grace_period_in(frame: FrameType, server: Any) -> float | None:
+    """The grace period in seconds for whose end this frame of gRPC's own waits, if it is that of a threaded ``server``."""
+    names = variables_of(frame) if frame.f_code is _AWAITS_GRACE else {}
+    return float(names["grace"]) if names.get("state") is server and "grace" in names else None
+
+
+def shutdown_future_of(server: Any) -> Any:
+    """The future that completes when a ``grpc.aio`` core server has stopped; None if it has, or for other servers."""
+    held = gc.get_referents(server) if type(server).__name__ == _AIO_SERVER else []
+    return next((one for one in held if issubclass(type(one), asyncio.Future) and not is_task(one) and not one.done()), None)
+
+
+def is_told_of_end(server: Any, event: Any) -> bool:
+    """Whether a threaded server, as gRPC keeps it, sets this event when it has stopped."""
+    return any(one is event for one in list(getattr(server, "shutdown_events", ())))
+
+
+def server_in(frame: FrameType) -> Any:
+    """The threaded server, as gRPC keeps it, that this frame of gRPC's server thread serves; None for other frames."""
+    return variables_of(frame).get("state") if is_serving(frame) else None
+
+
+def serves_call_of(frame: FrameType, server: Any) -> bool:
+    """Whether this frame of gRPC's own runs the handler of a call of a threaded ``server``."""
+    if not is_grpc(frame.f_code.co_filename):
+        return False
+    state = variables_of(frame).get("state")
+    return state is not None and id(state) in server_calls(server)
 
 
 def stop_check_of(server: Any) -> Callable[[], bool]:

@@ -82,17 +82,20 @@ class Observer:
             seen = replace(seen, unanswered={one.served.party: one.party for one in final})
             seen = self._with_ended_parties(seen, now)
             if stopping:
-                seen = replace(seen, deadlines={**seen.deadlines, **self._deadlines_of_stopping_servers(now)})
+                ends = self._deadlines_of_stopping_servers(now)
+                first = {party: min(end, seen.deadlines.get(party, end)) for party, end in ends.items()}
+                seen = replace(seen, deadlines={**seen.deadlines, **first})
         except Exception:  # noqa: BLE001 - in doubt, every wait of every task may end by itself
             seen, self._cut = Observation(deadlines={party: now for _, party in known}), SeenAtCut()
         self.newest = self._cut
         return seen
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
-        """Parties that serve a call of a server that is being stopped: the call ends by itself."""
+        """Parties that serve a call of a server that is being stopped: the call ends by itself after the grace period."""
         places = Places(self._parties)
         stack = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
-        return {place.party: now for place in stack if place.party is not None and places.is_of_stopping_server(place)}
+        ends = {place.party: places.end_of_grace(place, now) for place in stack if place.party is not None}
+        return {party: end for party, end in ends.items() if end is not None}
 
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveProcessView) -> Observation:
         blocked = workers.blocked()

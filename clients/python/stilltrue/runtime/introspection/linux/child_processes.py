@@ -147,6 +147,12 @@ def processor_ticks(pid: int) -> int:
     return sum(map(int, _stat_of(str(pid))[1][_TICKS]))
 
 
+def started_ticks(pid: str) -> int | None:
+    """When a process, or a thread (``PID/task/TID``), was started, in clock ticks since the machine booted; None if unknown."""
+    fields = _stat_of(pid)[1]
+    return int(fields[_STARTED]) if len(fields) > _STARTED else None
+
+
 def _stat_of(pid: str) -> tuple[str, list[str]]:
     """The beginning of ``/proc/PID/stat`` up to the process's name, and the fields after it; empty if it has ended."""
     try:

@@ -5,10 +5,13 @@ Elsewhere than on Linux none are seen.
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from stilltrue.runtime.introspection.linux.child_processes import started_ticks
 from stilltrue.runtime.introspection.linux.child_threads import OF_GRPC
 
 _SELF = Path("/proc/self")
@@ -28,6 +31,12 @@ def armed_timers() -> dict[int, float]:
         if left is not None and any(map(int, left.groups())):
             found[int(name)] = int(left[1]) + int(left[2]) / 1e9
     return found
+
+
+def thread_age(thread: int) -> float | None:
+    """The seconds since a thread of this process (native id) was started; None if unknown."""
+    started = started_ticks(f"self/task/{thread}")
+    return None if started is None else time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
 def threads_of_libraries(known: frozenset[int]) -> Iterator[tuple[int, str]]:

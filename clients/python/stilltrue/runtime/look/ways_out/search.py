@@ -354,9 +354,16 @@ class Search:
         place = one.place
         if self._places.is_on_main_thread(place) and (alarm := timers_and_callbacks.pending_alarm()):
             one.add_way_out(alarm)
-        if self._places.is_of_stopping_server(place):
-            one.add_way_out("its server is being stopped")
+        self._check_stop(one, place, "its server is being stopped")
         self._check_request_feeder(one)
+
+    def _check_stop(self, one: Found, place: Place, text: str) -> None:
+        """Check whether the server of the call served at ``place`` is being stopped, which ends the call."""
+        end = self._places.end_of_grace(place, self._now)
+        if end is not None and end > self._now:
+            one.end_at(end)
+        elif end is not None:
+            one.add_way_out(text)
 
     def _check_awaiters(self, one: Found, suspected: Container[PartyName]) -> None:
         """Check the tasks that await a suspect, whose end ends its wait, and siblings that may fail."""
@@ -367,8 +374,7 @@ class Search:
             known = party in suspected
             if task is not one.place.task:
                 above = self._places.of_task(task, party)
-                if self._places.is_of_stopping_server(above):
-                    one.add_way_out("the server of a task that awaits it is being stopped")
+                self._check_stop(one, above, "the server of a task that awaits it is being stopped")
                 if party not in self._waiting:
                     one.add_way_out(f"task {task.get_name()}, which awaits it", party, task)
                 elif not known and party not in one.ways_out:

@@ -134,7 +134,7 @@ def _own(names: frozenset[str]) -> frozenset[str]:
 
 def requests_to_come(places: Places, found: Mapping[PartyName, Found]) -> Iterator[Request]:
     """The future requests to the servers of this process."""
-    for server, loop in places.servers():
+    for server, loop in filter(lambda known: compat.takes_requests(*known), places.servers()):
         progress = _progress_of(server, loop, places, found)
         for method, behaviour in compat.methods_of_server(server):
             if is_application_callback(behaviour):
