@@ -1734,7 +1734,7 @@ MUTANTS = (
     Mutant(
         "a threaded server's grace period ends when its thread says",
         "stilltrue.runtime.introspection.stopping_servers",
-        "yield now if age is None else now - age + seconds",
+        "yield now if age is None else time.time() - age + seconds",
         "yield now",
         "tests/client/waits/resolvers/test_stopping_servers.py::test_a_handler_that_awaits_the_end_of_its_server_waits_for_all_its_calls_until_the_grace_period_ends",
     ),

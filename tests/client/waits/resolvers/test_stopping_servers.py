@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -78,6 +79,7 @@ def look_at(agent: Agent, wait: LocalWait) -> Any:
     return answer
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="what a task of grpc.aio awaits cannot be read through its wrappers")
 @pytest.mark.parametrize("grace", [GRACE_SECONDS, 2 * GRACE_SECONDS])
 async def test_a_task_that_awaits_the_end_of_its_server_waits_for_itself_until_the_grace_period_ends(
     alone: Callable[..., Agent], grace: float

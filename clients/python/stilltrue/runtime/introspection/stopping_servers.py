@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,7 +49,7 @@ def _ends_on_threads(server: Any, now: float) -> Iterator[float]:
                 continue
             thread = threads.get(ident)
             age = None if thread is None else thread_age(thread.native_id or 0)
-            yield now if age is None else now - age + seconds
+            yield now if age is None else time.time() - age + seconds
 
 
 def _ends_on_loops(server: Any, now: float, coroutine_of: Callable[[Task], Any]) -> Iterator[float]:
@@ -57,7 +58,7 @@ def _ends_on_loops(server: Any, now: float, coroutine_of: Callable[[Task], Any])
         if is_stopped_by(task.get_coro() if coroutine is None else coroutine, server):
             loop, awaited = task.get_loop(), read(task, blocking_future(task), coroutine)
             ends = (None if awaited is None else awaited.until, (timers(loop) or {}).get(id(task)))
-            yield now + min((end - compat.time_of(loop) for end in ends if end is not None), default=0.0)
+            yield min((compat.epoch_of(loop, end) for end in ends if end is not None), default=now)
 
 
 def _tasks_after(future: Any, length_max: int = _CHAIN_LENGTH_MAX) -> Iterator[Task]:

@@ -124,6 +124,11 @@ def time_of(loop: asyncio.AbstractEventLoop) -> float:
     return time.monotonic() if is_uvloop(loop) else loop.time()
 
 
+def epoch_of(loop: asyncio.AbstractEventLoop, when: float) -> float:
+    """The time (epoch) at which a loop's clock shows ``when``. A look takes long: when it began is no measure."""
+    return time.time() + when - time_of(loop)
+
+
 # -- rule 2: shown handles -------------------------------------------------------------------------------------------------
 
 

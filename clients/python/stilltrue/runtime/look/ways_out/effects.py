@@ -20,10 +20,9 @@ from stilltrue.runtime.look.ways_out.kinds.releasers import signals_own_process
 class Effects:
     """Adds what actors may do to the findings of one look."""
 
-    def __init__(self, places: Places, now: float, analysis: ProgressAnalysis, with_requests: ProgressAnalysis) -> None:
-        """``now`` is epoch time. ``analysis`` shows whether actors make progress; ``with_requests``, if requests come, too."""
+    def __init__(self, places: Places, analysis: ProgressAnalysis, with_requests: ProgressAnalysis) -> None:
+        """``analysis`` shows whether actors make progress; ``with_requests``, if requests come, too."""
         self._places = places
-        self._now = now
         self._analysis = analysis
         self._analysis_with_requests = with_requests
 
@@ -34,7 +33,7 @@ class Effects:
             return
         for one in suspects:
             if actor.fires_at is not None and actor.loop is not None:
-                one.end_at(self._now + actor.fires_at - compat.time_of(actor.loop))
+                one.end_at(compat.epoch_of(actor.loop, actor.fires_at))
             elif actor.party is not None and actor.party == one.place.party:
                 continue  # blocked by its own wait
             elif not (

@@ -120,7 +120,7 @@ class Search:
             wakers = [(one.progress, (one.behaviour, one.wakes)) for one in self._requests if one.wakes is not None]
             with_requests = ProgressAnalysis(self._places, self._waiting, self._budget, self._open_calls, wakers)
             try:
-                effects = Effects(self._places, self._now, self._analysis, with_requests)
+                effects = Effects(self._places, self._analysis, with_requests)
                 self._find_actors(effects, found, by_handle, by_awaiter, by_context, reach)
                 self._find_closers(found.values())
             finally:
