@@ -55,7 +55,22 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         inside = inside or path in {f"docs/reference/{name}.md" for name in PAGES}
         return link[0] if inside else f"{link[1]}{REPOSITORY}{path}{'#' + anchor if anchor else ''})"
 
-    return re.sub(r"(\]\()([^)\s]+)\)", outside, markdown)
+    return re.sub(r"(\]\()([^)\s]+)\)", outside, _deepened(markdown))
+
+
+def _deepened(markdown: str) -> str:
+    """Double the indents within lists: two spaces put a list or a table into an item on GitHub, Python-Markdown needs four."""
+    lines, in_list, fence = [], False, None
+    for line in markdown.split("\n"):
+        text = line.lstrip(" ")
+        indent = len(line) - len(text)
+        if text and not indent and fence is None:
+            in_list = re.match(r"([-*]|\d+\.) ", text) is not None
+        more = (indent if fence is None else fence) if in_list and text else 0
+        if text.startswith("```"):
+            fence = more if fence is None else None
+        lines.append(" " * more + line)
+    return "\n".join(lines)
 
 
 def on_page_content(html: str, **_: Any) -> str:

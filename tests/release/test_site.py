@@ -41,6 +41,17 @@ def test_pictures_and_pages_stay_in_the_site_and_other_files_lead_to_the_reposit
     )
 
 
+def test_what_is_within_an_item_of_a_list_on_github_is_so_on_the_site(hook: Any) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="detector.md"), meta={})
+    text = "- one\n  goes on\n  - within\n\n  | a |\n  |---|\n\n  ```python\n  if x:\n      y\n  ```\n\n    no list\n"
+    inside, _, outside = hook.on_page_markdown(text + "\nText.\n\n  as it is\n", page).partition("Text.")
+    assert inside.startswith(
+        "- one\n    goes on\n    - within\n\n    | a |\n    |---|\n\n    ```python\n    if x:\n        y\n    ```\n"
+    )
+    assert outside == "\n\n  as it is\n"
+    assert hook.on_page_markdown("```sh\n  a\n- b\n  c\n```\n  d\n", page) == "```sh\n  a\n- b\n  c\n```\n  d\n"
+
+
 def test_links_between_generated_pages_stay_in_the_site(hook: Any) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/settings.md"), meta={})
     text = "\n".join(hook.settings())
