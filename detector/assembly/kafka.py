@@ -25,6 +25,8 @@ from detector.assembly.cluster import REPORTS, RESULTS, Cluster, RecordsUnavaila
 PARTITIONS = 8
 _POLL_SECONDS = 0.1
 _METADATA_SECONDS_MAX = 10.0
+_SILENT = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"})
+"""The names of librdkafka's errors that mean that nobody answered."""
 CHECK_SECONDS_MAX = 3.0
 """How long a check waits for an answer; it must also be over soon when the process ends."""
 _DELIVERY_SECONDS_MAX = 3.0
@@ -44,7 +46,16 @@ def make_topics(cluster: Cluster) -> None:
     except KafkaException as error:
         reason = error.args[0]
         if reason.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise RecordsUnavailableError(f"Kafka at {cluster.servers}: {reason.str()}") from None
+            raise RecordsUnavailableError(_why(cluster, reason)) from None
+
+
+def _why(cluster: Cluster, error: KafkaError) -> str:
+    """The error in one line; if Kafka did not answer at all, with what to check."""
+    if error.name() in _SILENT:
+        return (
+            f"no Kafka answers at {cluster.servers} ({error.str()}): is it running, and does --kafka-config say how to log in?"
+        )
+    return f"Kafka at {cluster.servers}: {error.str()}"
 
 
 def partitions(consumer: Consumer, topic: str) -> list[int]:
@@ -123,7 +134,7 @@ class RecordProducer:
         try:
             self._producer.list_topics(self._cluster.topic(REPORTS), timeout=CHECK_SECONDS_MAX)
         except KafkaException as error:
-            raise RecordsUnavailableError(f"Kafka at {self._cluster.servers}: {error.args[0].str()}") from None
+            raise RecordsUnavailableError(_why(self._cluster, error.args[0])) from None
 
     def _poll(self) -> None:
         while not self._closed.is_set():
