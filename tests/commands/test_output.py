@@ -156,6 +156,16 @@ def test_the_help_of_every_flag_names_its_environment_variable(name: str) -> Non
         assert record is None or "env var: STILLTRUE_" in " ".join(record[1].split()), option.name
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_has_an_example(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    own = command.commands if isinstance(command, click.Group) else {}
+    for path, each in {name: command, **{f"{name} {one}": found for one, found in own.items()}}.items():
+        text = each.get_help(click.Context(each, info_name=path))
+        assert re.search(rf"\bExamples?\b.*\n(.*\n)*?.*stilltrue {path}\b", text), path
+
+
 def test_the_environment_variables_that_the_help_gives_as_examples_are_those_of_ask() -> None:
     context = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE")
     ask = cli.get_command(context, "ask")
