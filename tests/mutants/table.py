@@ -1759,4 +1759,25 @@ MUTANTS = (
         "    if True:\n        return True\n    if",
         "tests/client/waits/resolvers/test_stopping_servers.py::test_a_task_that_awaits_the_end_of_its_server_waits_for_itself_until_the_grace_period_ends",
     ),
+    Mutant(
+        "the threads of a connection pool are idle",
+        "stilltrue.runtime.look.activity",
+        " or (how is None and _keeps_pool(own)):",
+        ":",
+        "tests/client/look/test_library_callbacks.py::test_the_threads_of_a_connection_pool_that_a_handler_opens_are_idle",
+    ),
+    Mutant(
+        "a pool's task whose end calls the application is at work",
+        "stilltrue.runtime.look.activity",
+        "return keeps and not any(map(acts_for_application, compat.item_callbacks(task)))",
+        "return keeps",
+        "tests/client/look/test_library_callbacks.py::test_a_task_of_a_connection_pool_is_idle_unless_its_end_calls_the_application",
+    ),
+    Mutant(
+        "a pool's timers close idle connections",
+        "stilltrue.runtime.look.activity",
+        "(is_http_library(code) or is_database_library(code))",
+        "is_http_library(code)",
+        "tests/client/look/test_library_callbacks.py::test_a_timer_by_which_a_pool_closes_idle_connections_is_no_work",
+    ),
 )

@@ -256,3 +256,61 @@ def test_the_main_thread_counts_in_an_exit_handler(
         looks.join()
         monkeypatch.undo()
     assert bool(texts) is finished
+
+
+def test_the_threads_of_a_connection_pool_that_a_handler_opens_are_idle(alone: Callable[..., Agent]) -> None:
+    pools, front = pytest.importorskip("psycopg_pool"), alone("front")
+    opened: list[Any] = []
+
+    def place(request: bytes, context: Any) -> bytes:
+        if request:
+            opened.append(pools.ConnectionPool("host=127.0.0.1 port=1", min_size=1, name="kept"))
+        return request
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        stub(b"x")
+        assert not found_by(front, "kept")
+    opened[0].close()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_task_of_a_connection_pool_is_idle_unless_its_end_calls_the_application(
+    alone: Callable[..., Agent], ends: bool
+) -> None:
+    pools, front, kept = pytest.importorskip("psycopg_pool.sched_async"), alone("front"), set()
+
+    async def place(request: bytes, context: Any) -> bytes:
+        if request:
+            scheduler = pools.AsyncScheduler()
+            await scheduler.enter(PATIENCE_SECONDS, None)
+            task = asyncio.create_task(scheduler.run(), name="kept")
+            kept.add(task)
+            if ends:
+                task.add_done_callback(lambda _: echo(b"", None))
+        return request
+
+    async with served_on_loop(front, place) as stub:
+        await stub(b"")
+        await stub(b"x")
+        await asyncio.sleep(0.01)
+        assert bool(await asyncio.to_thread(found_by, front, "task kept")) is ends
+        kept.pop().cancel()
+
+
+async def test_a_timer_by_which_a_pool_closes_idle_connections_is_no_work(alone: Callable[..., Agent]) -> None:
+    pools, front, kept = pytest.importorskip("asyncpg.pool"), alone("front"), set()
+    holder = object.__new__(pools.PoolConnectionHolder)
+
+    async def place(request: bytes, context: Any) -> bytes:
+        if request:
+            method = holder._deactivate_inactive_connection
+            kept.add(asyncio.get_running_loop().call_later(PATIENCE_SECONDS, method))
+        return request
+
+    async with served_on_loop(front, place) as stub:
+        await stub(b"")
+        await stub(b"x")
+        assert not await asyncio.to_thread(found_by, front, "scheduled")
+        kept.pop().cancel()

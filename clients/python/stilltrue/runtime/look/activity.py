@@ -14,8 +14,9 @@ Rules:
 4. A task or timer whose context comes from a finished handler was left behind by that handler, and an application task
    may have been started later by no known party: they are at work unless the task rests. A timer or callback counts if its
    code was not scheduled before (code scheduled before may reschedule itself), or if it was scheduled since and is a call on a
-   channel or a library's method that makes others go on (``event.set``, ``thread.start``). Timers of HTTP libraries, which
-   close idle connections by them, do not count.
+   channel or a library's method that makes others go on (``event.set``, ``thread.start``). Timers of HTTP and
+   database libraries do not count, since they close idle connections, nor do the threads and tasks of the latter, which keep
+   pools of connections: who waits for a connection counts itself.
 5. Future callbacks of executors, alarms, timers in C and channels count too, and child processes started later, or at work
    since (:mod:`~stilltrue.runtime.look.reactivation`).
 """
@@ -33,7 +34,14 @@ from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
-from stilltrue.runtime.introspection.origins import acts_for_application, is_application, is_http_library, is_ours, position_of
+from stilltrue.runtime.introspection.origins import (
+    acts_for_application,
+    is_application,
+    is_database_library,
+    is_http_library,
+    is_ours,
+    position_of,
+)
 from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look import reactivation
@@ -96,7 +104,7 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
                 yield from reactivation.subscribers(place)
             continue
         how, since = _role_of(place, served), _change_since(thread, place, covered, places)
-        if how == "" or (how in (None, _IN_EXECUTOR) and rests(place, places.threads)):
+        if how == "" or (how in (None, _IN_EXECUTOR) and rests(place, places.threads)) or (how is None and _keeps_pool(own)):
             continue
         if thread is threading.main_thread() and not thread.is_alive():  # Python has run all of the program
             how = "in an exit handler"
@@ -104,6 +112,11 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
             continue
         if how or since:
             yield f"thread {name}, {how or f'{since} after the idle declaration or the first call'}: {position_of(own[0])}"
+
+
+def _keeps_pool(own: Iterable[FrameType]) -> bool:
+    """Whether a thread with these frames is one of a database library's own, which keeps a pool of connections (rule 4)."""
+    return all(is_database_library(frame.f_code) for frame in own)
 
 
 def _acting_foreign_loops(loops: Mapping[int, compat.ForeignLoop], covered: IdleDeclaration | None) -> Iterator[str]:
@@ -201,6 +214,8 @@ def _acting_tasks(
     frames = places.threads[ident].frames if ident else ()  # of a loop that is run in pieces there are none between two
     main = next(filter(None, map(compat.main_task_in, frames)), None)
     for task in tasks:
+        if _is_task_that_keeps_pool(task):
+            continue
         root = _left_behind(places, task, served)
         how = ""
         if _is_at_work_since(places, task, covered, timed):
@@ -214,6 +229,14 @@ def _acting_tasks(
         if how:
             stack = places.of_task(task, None).stack()
             yield f"task {task.get_name()}, {how}: {stack[0] if stack else 'not started'}"
+
+
+def _is_task_that_keeps_pool(task: Task) -> bool:
+    """The same for a task, at whose end no function of the application is called."""
+    codes = [code for one in compat.await_chain(task.get_coro()) if (code := compat.code_of(one)) and _is_of_application(code)]
+    return (
+        bool(codes) and all(map(is_database_library, codes)) and not any(map(acts_for_application, compat.item_callbacks(task)))
+    )
 
 
 def _is_at_work_since(places: Places, task: Task, covered: IdleDeclaration | None, timed: frozenset[int]) -> bool:
@@ -249,7 +272,9 @@ def _acting_handles(
         if compat.belongs_to_task(callback) or (code is not None and is_ours(code) and not acts_for_application(callback)):
             continue
         root = _left_behind(places, handle, served)
-        if root is not None and (code is None or not is_http_library(code)):
+        if code is not None and (is_http_library(code) or is_database_library(code)):
+            continue
+        if root is not None:
             yield f"{compat.name_of(callback)}, scheduled by {root.party}"
         elif _is_new_on_loop(places, handle, callback, covered):
             yield f"{compat.name_of(callback)}, scheduled on an event loop since the first call"
@@ -263,7 +288,7 @@ def _is_new_on_loop(places: Places, handle: asyncio.Handle, callback: Any, cover
         return False
     code, _, _ = compat.code_behind(callback)
     if code is not None and is_application(code):
-        return _is_of_application(code) and not is_http_library(code) and code not in covered.scheduled
+        return _is_of_application(code) and code not in covered.scheduled
     return acts_for_application(callback) and ref(handle) not in covered.handles  # ``event.set``, ``thread.start``
 
 
