@@ -87,6 +87,20 @@ MUTANTS = (
         "tests/client/waits/test_requests_to_come.py::test_a_kept_method_that_ends_the_wait_makes_it_unknown",
     ),
     Mutant(
+        "a thread within a statement holds what it has for ever",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        "AGAIN_SECONDS = (0.002, 0.02, 0.1)",
+        "AGAIN_SECONDS = ()",
+        "tests/client/waits/test_thread_waits.py::test_a_thread_that_is_within_a_statement_has_the_object_only_for_a_moment",
+    ),
+    Mutant(
+        "searches save up nothing",
+        "stilltrue.runtime.waits.reachability.thread_waits",
+        "min(SAVED_SECONDS_MAX, self._saved +",
+        "min(0.01, self._saved +",
+        "tests/client/waits/test_thread_waits.py::test_searches_that_fail_are_repeated_at_once_until_what_was_saved_is_spent",
+    ),
+    Mutant(
         "a future that nobody is known to complete is not searched for",
         "stilltrue.runtime.waits.process_view",
         "return nobody and is_plain(on) and stack.task is None",

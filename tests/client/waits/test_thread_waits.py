@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import contextvars
+import ctypes
 import functools
 import gc
 import itertools
@@ -17,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,8 +29,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.reachability import thread_waits
+from stilltrue.runtime.waits.reachability import thread_reach, thread_waits
 from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
+from stilltrue.runtime.waits.reachability.thread_waits import ThreadWaits
 from tests.client.look.worlds import look_at, report_of
 
 pytestmark = pytest.mark.usefixtures("only_this_file_counts")
@@ -434,6 +437,52 @@ def test_functions_that_gc_freeze_hides_may_reach_anything(threads: Threads) -> 
     finally:
         gc.unfreeze()
     assert reaching(thing) == {"other"}
+
+
+@needs_memory
+def test_a_thread_that_is_within_a_statement_has_the_object_only_for_a_moment(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = threading.Event()
+    by_a_thread_of_its_own_class(event, threads)
+    thing = OwnRef(event)
+    del event
+    until_all_wait("other")
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing()))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == len(thread_reach.AGAIN_SECONDS):
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(thing()))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(thread_reach, "time", SimpleNamespace(sleep=pause, thread_time=lambda: 0.0))
+        reached = reaching(thing)
+    assert reached == {"other"}
+    assert pauses == list(thread_reach.AGAIN_SECONDS)
+
+
+def test_searches_that_fail_are_repeated_at_once_until_what_was_saved_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0, 0.0]  # of the clock, and of the processor
+
+    def proves_nothing(*_: Any) -> dict[int, Any]:
+        now[1] += 0.25
+        return {}
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[1])
+    monkeypatch.setattr(thread_waits, "time", clock)
+    monkeypatch.setattr(thread_waits, "_proved", proves_nothing)
+    monkeypatch.setattr(thread_waits._Candidate, "still_waits", lambda *_: True)
+    found = ThreadWaits()
+    monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 0.02)
+    found._candidates[0] = thread_waits._Candidate(0, (), OwnRef(threading.Event()), now[0])
+    for count in range(1000):
+        found.search()
+        now[0] += 0.1
+        if count == 10:
+            assert now[1] >= thread_waits.SAVED_SECONDS_MAX
+    assert now[1] <= thread_waits.SAVED_SECONDS_MAX + 0.02 * 100 + 0.25
 
 
 def _sleep_and_set(event: threading.Event, over: list[bool]) -> None:

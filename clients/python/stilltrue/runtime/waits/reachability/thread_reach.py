@@ -8,7 +8,8 @@ Rules:
    may still do so.
 2. The interpreter's reference counts decide: either every reference to each of these objects is known, or an unknown holder has
    one: a compiled extension, a signal handler, a running thread. The counts, and what the known holders refer to, are read in
-   one step, during which no other code runs.
+   one step, during which no other code runs. A thread in the middle of a statement is an unknown holder for a moment, so
+   failing that, they are read again a little later.
 3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits.
 4. Any other referrer makes the reachers unknown: a class, another module's globals, an object with a finalizer, a weak
    reference that is not the agent's own.
@@ -68,6 +69,8 @@ from stilltrue.runtime.waits.reachability.loop_contents import LoopContents, is_
 
 LEADING_MAX = 2_000
 """Maximum number of objects that lead to the wanted ones."""
+AGAIN_SECONDS = (0.002, 0.02, 0.1)
+"""The pauses before the counts are read again (rule 2)."""
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CALLS = (threading.Thread.run.__code__, thread._WorkItem.run.__code__)  # noqa: SLF001 - an executor's thread runs the latter
 _CALLED_WITH = 4
@@ -139,7 +142,7 @@ def leading_to(wanted: Iterable[OwnRef], running: _Frames, until: float) -> Lead
         codes += [frame.f_code for frames in running.values() for frame in frames]
         found.is_whole = found.is_whole and not any(comes_by_anything(code) for code in codes)
     if found.is_whole:
-        found.unknown |= set(_not_accounted_for(found))
+        found.unknown |= set(_never_accounted_for(found))
     return found
 
 
@@ -422,6 +425,18 @@ def _is_read_again(frame: FrameType, name: str) -> bool:
 
 
 # -- the proof (rules 2 and 4) -----------------------------------------------------------------------------------------
+
+
+def _never_accounted_for(found: LeadingObjects) -> list[int]:
+    """The objects to which an unknown holder refers, also when the counts are read again (rule 2)."""
+    left = _not_accounted_for(found)
+    for seconds in AGAIN_SECONDS:
+        if not left or time.thread_time() > found.until:
+            break
+        time.sleep(seconds)
+        _read_frames(found, Counter(), known_only=False)
+        left = _not_accounted_for(found)
+    return left
 
 
 def _not_accounted_for(found: LeadingObjects) -> list[int]:

@@ -57,6 +57,8 @@ SEARCH_SECONDS_MAX, LOOK_SECONDS_MAX = 0.25, 0.5
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
 SHARE_OF_TIME = 0.02
 """Largest share of the agent's time to spend on searches."""
+SAVED_SECONDS_MAX = 0.75
+"""Processor time that this share may save up for them, so that a first one that fails is soon followed by another."""
 _FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
 _COMPLETING = frozenset({"set_result", "set_exception", "cancel"})
 _WAKING: dict[CodeType, frozenset[str]] = {
@@ -149,7 +151,8 @@ class ThreadWaits:
 
     def __init__(self) -> None:
         self._candidates: dict[int, _Candidate] = {}
-        self._not_before = 0.0
+        self._saved = SAVED_SECONDS_MAX
+        self._saved_at = time.monotonic()
 
     def at_cut(self) -> dict[int, SeenWait]:
         """The proved waits by thread (rule 2), including those that may park. Must be called before the cut reads anything."""
@@ -180,7 +183,9 @@ class ThreadWaits:
     def search(self) -> None:
         """Try the proofs that are due, within the share of time for them, on the agent's own thread."""
         now = time.monotonic()
-        every = [one for _, one in items_of(self._candidates) if one.due <= now] if now >= self._not_before else []
+        self._saved = min(SAVED_SECONDS_MAX, self._saved + (now - self._saved_at) * SHARE_OF_TIME)
+        self._saved_at = now
+        every = [one for _, one in items_of(self._candidates) if one.due <= now] if self._saved > 0.0 else []
         running = frames_of_threads() if every else {}
         frames = {ident: those[0] for ident, those in running.items()}
         due = [one for one in every if one.still_waits(frames) and one.enders(running) is None]
@@ -193,7 +198,7 @@ class ThreadWaits:
             if self._candidates.get(one.ident) is one:
                 again = min(2 * one.again, AGAIN_SECONDS_MAX)
                 self._candidates[one.ident] = replace(one, due=now + again, again=again, proof=proved.get(one.ident))
-        self._not_before = now + (time.thread_time() - begun) / SHARE_OF_TIME
+        self._saved -= time.thread_time() - begun
 
     def at_look(self, asked: Mapping[PartyName, ReportedThreadWait]) -> dict[PartyName, tuple[int | Task, ...] | None]:
         """The parties that can end these waits, proved now; None: not proved. Must be called before the look reads anything."""
