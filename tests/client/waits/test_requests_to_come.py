@@ -150,7 +150,7 @@ def is_event(thing: Any) -> bool:
 def reaching(ident: int) -> set[str] | None:
     awaited = thread_waits.awaited_in(frames_of_threads()[ident])
     assert awaited is not None
-    proof = thread_waits._proved({ident: OwnRef(awaited[0])}, time.thread_time() + PATIENCE_SECONDS).get(ident)
+    proof = thread_waits.proved({ident: OwnRef(awaited[0])}, time.thread_time() + PATIENCE_SECONDS).get(ident)
     names = {one.ident: one.name.partition("_0")[0] for one in compat.threads().values()}
     return None if proof is None else {names[one] for one in proof.threads if one not in _LEFT}
 

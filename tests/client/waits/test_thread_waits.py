@@ -472,7 +472,7 @@ def test_searches_that_fail_are_repeated_at_once_until_what_was_saved_is_spent(m
 
     clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[1])
     monkeypatch.setattr(thread_waits, "time", clock)
-    monkeypatch.setattr(thread_waits, "_proved", proves_nothing)
+    monkeypatch.setattr(thread_waits, "proved", proves_nothing)
     monkeypatch.setattr(thread_waits._Candidate, "still_waits", lambda *_: True)
     found = ThreadWaits()
     monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 0.02)

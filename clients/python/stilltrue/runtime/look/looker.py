@@ -67,8 +67,9 @@ class Looker:
             places = Places(self._parties)
             on_full = self._transport.on_full_connections(request) if self._transport is not None else ()
             seen = self._see(places, before, on_full, at)
-            add_tasks_that_reach(seen, reachable, self._parties)
-            add_threads_that_reach(seen, at.signalled, signalled, self._party_of(at))
+            party_of = self._party_of(at)
+            add_tasks_that_reach(seen, reachable, party_of)
+            add_threads_that_reach(seen, at.signalled, signalled, party_of)
             acting = (self._unaccounted() or self._unaccounted()) if request.activity else ()
         except Exception as error:  # noqa: BLE001 - any failure here is doubt
             self._live.report_failure("taking a look")

@@ -34,7 +34,7 @@ _SERVER_DEPTH_MAX = 6
 _AWAITS_GRACE = next((one for one in _server._stop.__code__.co_consts if isinstance(one, CodeType)), None)  # noqa: SLF001
 """The function in which a threaded server waits for the end of its grace period."""
 AIO_STOP: CodeType = _aio_server.Server.stop.__code__
-_AIO_SERVER, _AIO_CALL = "AioServer", "RPCState"
+_AIO_SERVER, _AIO_CALL, _AIO_RESOLVER = "AioServer", "RPCState", "_MethodResolver"
 
 
 def seconds_left(submitted: Iterable[Any]) -> float | None:
@@ -158,6 +158,16 @@ def methods_of_server(server: Any) -> list[tuple[str, Any]]:
             served = (getattr(handler, kind, None) for kind in KINDS)
             found += ((str(name), one) for one in served if one is not None)
     return found
+
+
+def is_aio_server(thing: Any) -> bool:
+    """Whether it is a server of ``grpc.aio``, as gRPC's core keeps it."""
+    return type(thing).__name__ == _AIO_SERVER and type(thing).__module__ == cygrpc.__name__
+
+
+def keeps_methods_of_aio_server(thing: Any) -> bool:
+    """Whether it is a server of ``grpc.aio``, or the object by which that finds a method."""
+    return type(thing).__name__ in (_AIO_SERVER, _AIO_RESOLVER) and type(thing).__module__ == cygrpc.__name__
 
 
 def server_calls(server_state: Any) -> set[int]:

@@ -99,6 +99,7 @@ class Searchers:
         searches: tuple[Callable[[], object], ...] = (
             lambda: self.left.search(now),
             self.signals.search,
+            self.reached.search,
             self.readers.search,
             self.feeders.search,
             find_polled_files,

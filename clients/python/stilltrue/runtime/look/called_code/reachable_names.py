@@ -144,12 +144,14 @@ def _may_call_what_comes(code: CodeType, names: frozenset[str]) -> bool:
     return receives and is_own_code(code) and calls_values(code)
 
 
-def codes_reached(code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> list[CodeType]:
-    """``code`` with the globals ``names``, and all code that it reaches."""
-    words = names_in(code)
+def codes_reached(
+    code: CodeType, names: dict[str, Any], near: Iterable[Any], ahead: frozenset[str] | None = None
+) -> list[CodeType]:
+    """``code`` with the globals ``names``, and all code that it reaches; ``ahead``: the names still ahead of it."""
+    words = names_in(code) if ahead is None else ahead
     objects = (*near, *named_values(words, names))
     unnamed, kept = classes_named(objects, words), functions_kept(code, used_by(code, names, objects, words), words)
-    return [one for one, _, _ in every_reachable_code(code, names, classes_near(objects), None, unnamed, kept)]
+    return [one for one, _, _ in every_reachable_code(code, names, classes_near(objects), ahead, unnamed, kept)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from stilltrue.model import PartyName
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.ways_out.findings import Found
-from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.reachability.task_waits import ProvedEnders
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 
@@ -18,8 +17,10 @@ _UNPROVED = "the tasks that can reach what it waits for could not be determined,
 _UNPROVED_OF_THREADS = "the threads that can reach what it waits for could not be determined"
 
 
-def add_tasks_that_reach(found: Mapping[PartyName, Found], reachable: ProvedEnders, parties: Parties) -> None:
-    """Add the tasks that can reach what the suspects wait for; ``reachable`` was proved before the look began."""
+def add_tasks_that_reach(
+    found: Mapping[PartyName, Found], reachable: ProvedEnders, party_of: Callable[[int | Task], PartyName | None]
+) -> None:
+    """Add those that can reach what the suspects, tasks, wait for; ``reachable`` was proved before the look began."""
     for party, asked in reachable.asked.items():
         one, task = found.get(party), asked.task()
         enders = None if task is None else reachable.enders.get(task)
@@ -28,9 +29,9 @@ def add_tasks_that_reach(found: Mapping[PartyName, Found], reachable: ProvedEnde
         if not enders:
             one.doubt = one.doubt or _UNPROVED
         for ender in enders or ():
-            by = parties.of_any_task(ender)
-            if by not in asked.enders and by != party:
-                one.add_way_out(f"task {ender.get_name()}, which can reach what it waits for", by, ender)
+            by = party_of(ender)
+            if by is None or (by not in asked.enders and by != party):
+                one.add_way_out(f"{_name_of(ender)}, which can reach what it waits for", by, ender)
 
 
 def add_threads_that_reach(
@@ -49,5 +50,8 @@ def add_threads_that_reach(
         for ender in enders or ():
             by = party_of(ender)
             if by is None or by not in asked[party].enders:
-                name = f"thread {ender}" if isinstance(ender, int) else f"task {ender.get_name()}"
-                one.add_way_out(f"{name}, which can reach what it waits for", by, ender)
+                one.add_way_out(f"{_name_of(ender)}, which can reach what it waits for", by, ender)
+
+
+def _name_of(ender: int | Task) -> str:
+    return f"thread {ender}" if isinstance(ender, int) else f"task {ender.get_name()}"

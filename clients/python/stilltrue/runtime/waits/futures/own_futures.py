@@ -9,6 +9,8 @@ Rules:
    It awaits such variables, and the results of calls: not of a function without ``async``, which may return any future, nor
    what a collection gives out (``get``, ``pop``).
 3. Code of the program's own that calls something by a computed name may complete anything.
+4. Likewise for events, which code sets (``Event().set()``): rule 2 does not concern these. The builtin ``set`` is none, and the
+   standard library and gRPC set only events of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jump
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.origins import is_own_code
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING, VARIABLES, words_in
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.holders.own_shares import COMPUTING
@@ -31,12 +33,14 @@ from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
 _AWAITING = frozenset({"wait_for", "gather", "wait", "as_completed", "ensure_future", "wrap_future"})
 _MAKING = frozenset({"Future", "create_future"})
+_SETTING, _MAKING_EVENTS = frozenset({"set"}), frozenset({"Event"})
 _SAFE = frozenset({"LOAD_CONST", "IS_OP", "COPY", "SWAP", "NOP", "CACHE", "RESUME", "PRECALL", "PUSH_NULL", "POP_TOP"})
 _SAFELY = ("POP_JUMP", "STORE_FAST", "LOAD_FAST")
 """Instructions that do not raise: what they test is known to be true, false or ``None``, or the test does not count."""
 _GIVING = frozenset({"get", "pop", "popitem", "popleft", "setdefault"})
 _RESULTS = CALLING | {"BEFORE_ASYNC_WITH", "GET_ANEXT", "WITH_EXCEPT_START", "LOAD_SPECIAL"}
 """Instructions whose result is awaited."""
+_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _STATES_MAX = 5_000
 _OWN, _NONE, _OTHER, _ANY = "own", "None", "other", "any"
 _State = tuple[str, frozenset[tuple[str, bool]]]
@@ -48,6 +52,22 @@ def completes_only_own(codes: Sequence[CodeType]) -> bool:
     every = {one: None for code in codes for one in codes_within(code)}
     plain = {name for one in every if not one.co_flags & inspect.CO_COROUTINE for name in (one.co_name, f"self.{one.co_name}")}
     return all(_keeps_rules(one) and (plain | _GIVING).isdisjoint(_called_and_awaited(one)) for one in every)
+
+
+def sets_only_own_events(codes: Sequence[CodeType]) -> bool:
+    """Whether code that may run all of ``codes`` sets only events that it has made itself (rule 4)."""
+    every = {one: None for code in codes for one in codes_within(code)}
+    return all(map(_sets_only_own, every))
+
+
+@cached_by_code
+def _sets_only_own(code: CodeType) -> bool:
+    if not is_application(code):
+        return True
+    words = words_in(code)
+    if is_own_code(code) and not COMPUTING.isdisjoint(words):
+        return False
+    return _SETTING.isdisjoint(words | {one for one in code.co_consts if type(one) is str}) or _ends_only(code, _SETTING)
 
 
 @cached_by_code
@@ -67,11 +87,18 @@ def _keeps_rules(code: CodeType) -> bool:
 @cached_by_code
 def ends_only_own(code: CodeType) -> bool:
     """Rule 1 for a code object, without the functions within it."""
-    if any(type(one) is str and one in ENDING for one in code.co_consts):
+    return _ends_only(code, ENDING)
+
+
+@cached_by_code
+def _ends_only(code: CodeType, ending: frozenset[str]) -> bool:
+    """As :func:`ends_only_own`, for the operations with these names."""
+    if any(type(one) is str and one in ending for one in code.co_consts):
         return False
     every = instructions_of(code)
-    mentions = [index for index, one in enumerate(every) if _mentions(one)]
-    return all(every[index].opname in ATTRIBUTES and _refers_to_own(code, every, index) for index in mentions)
+    making = _MAKING if ending is ENDING else _MAKING_EVENTS
+    mentions = [index for index, one in enumerate(every) if _mentions(one, ending)]
+    return all(every[index].opname in ATTRIBUTES and _refers_to_own(code, every, index, making) for index in mentions)
 
 
 @cached_by_code
@@ -107,22 +134,24 @@ def _before(every: Sequence[Any], index: int) -> Any:
     return every[skip_back(every, index - 1)]
 
 
-def _mentions(one: Any) -> bool:
+def _mentions(one: Any, ending: frozenset[str]) -> bool:
     names = one.argval if type(one.argval) is tuple else (one.argval,)
-    return any(type(name) is str and name in ENDING for name in names)
+    if ending is _SETTING and one.opname in _GLOBALS:
+        return False  # the builtin, or a function that is among the codes, too
+    return any(type(name) is str and name in ending for name in names)
 
 
-def _refers_to_own(code: CodeType, every: Sequence[Any], index: int) -> bool:
+def _refers_to_own(code: CodeType, every: Sequence[Any], index: int, making: frozenset[str] = _MAKING) -> bool:
     """Rule 1, for the expression before an instruction."""
     expression = expression_before(every, index)
     if len(expression) != 1 or expression[0][0] != "name" or expression[0][1] not in code.co_varnames:
         return False
-    states = _states_of(code, expression[0][1])
+    states = _states_of(code, expression[0][1], making)
     return states is not None and all(kind in (_OWN, _NONE) for kind, _ in states.get(index, ()))
 
 
 @cached_by_code
-def _states_of(code: CodeType, name: str) -> Mapping[int, set[_State]] | None:
+def _states_of(code: CodeType, name: str, making: frozenset[str]) -> Mapping[int, set[_State]] | None:
     """The states before each instruction that can be reached; None: too many."""
     every = instructions_of(code)
     index_of = {one.offset: index for index, one in enumerate(every)}
@@ -136,7 +165,7 @@ def _states_of(code: CodeType, name: str) -> Mapping[int, set[_State]] | None:
         count += 1
         if count > _STATES_MAX:
             return None
-        after = list(_after(every, index, state, name))
+        after = list(_after(every, index, state, name, making))
         ways = [(way, one) for way in next_of(every, index, index_of) for one in after]
         ways = [(way, one) for way, before in ways if (one := _at_jump(every, index, way, before, name)) is not None]
         fails = every[index].opname not in _SAFE and not every[index].opname.startswith(_SAFELY)
@@ -154,7 +183,7 @@ def _parameters_of(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + several]
 
 
-def _after(every: Sequence[Any], index: int, state: _State, name: str) -> Iterator[_State]:
+def _after(every: Sequence[Any], index: int, state: _State, name: str, making: frozenset[str]) -> Iterator[_State]:
     """The states after an instruction."""
     one, (kind, flags) = every[index], state
     stored = _stored_by(one)
@@ -163,7 +192,7 @@ def _after(every: Sequence[Any], index: int, state: _State, name: str) -> Iterat
         return
     flags = frozenset(flag for flag in flags if flag[0] not in stored)
     if name in stored:
-        kind = _OWN if stored[0] == name and _makes_future(every, index) else _ANY
+        kind = _OWN if stored[0] == name and _makes_one(every, index, making) else _ANY
     first = every[index - 1] if index and not one.is_jump_target else None
     if first is None or stored[0] == name:
         yield kind, flags
@@ -226,8 +255,8 @@ def _stored_by(one: Any) -> tuple[str, ...]:
     return tuple(map(str, one.argval)) if one.opname == "STORE_FAST_STORE_FAST" else ()
 
 
-def _makes_future(every: Sequence[Any], store: int) -> bool:
-    """Whether the value that is stored at an instruction is a new future, also stored elsewhere (``a[b] = c = Future()``)."""
+def _makes_one(every: Sequence[Any], store: int, making: frozenset[str]) -> bool:
+    """Whether a new future or event is stored at an instruction, and perhaps elsewhere as well (``a[b] = c = Future()``)."""
     if every[store].is_jump_target:
         return False
     index = skip_back(every, store - 1)
@@ -243,6 +272,6 @@ def _makes_future(every: Sequence[Any], store: int) -> bool:
         return False
     made = every[skip_back(every, index - 1)]
     if made.opname in VARIABLES | ATTRIBUTES:
-        return made.argval in _MAKING
+        return made.argval in making
     expression = expression_before(every, index)  # ``Future[int]()``
-    return expression[-1:] == (("item", None),) and expression[0][1] in _MAKING
+    return expression[-1:] == (("item", None),) and expression[0][1] in making

@@ -21,6 +21,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
+from stilltrue.runtime.own_ref import OwnRef
 
 _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR
 _RUNS_ON_THREAD = (CoroutineType, GeneratorType)
@@ -33,8 +34,8 @@ class LoopContents:
 
     scheduled: dict[int, tuple[Any, int]] = field(default_factory=dict)
     """Tasks and callbacks, each with its loop's thread."""
-    futures: dict[int, Any] = field(default_factory=dict)
-    """What each of these tasks waited for; None: its loop is blocked."""
+    futures: dict[int, OwnRef | None] = field(default_factory=dict)
+    """What each of these tasks waited for; None: its loop is blocked. No reference of the search's own counts."""
     suspended: dict[int, int] = field(default_factory=dict)
     """Suspended coroutines, each with the identity of its task. Another may get its identity once the task has moved."""
     running: dict[int, int] = field(default_factory=dict)
@@ -49,7 +50,8 @@ class LoopContents:
 
     def has_moved(self, task: Task) -> bool:
         """Whether a task has run since, unless its loop is blocked."""
-        return blocking_future(task) is not self.futures[id(task)]
+        known = self.futures[id(task)]
+        return blocking_future(task) is not (None if known is None else known())
 
     def thread_of(self, task: Task) -> int | None:
         """The thread of a task whose loop is blocked; None for any other."""
@@ -68,7 +70,8 @@ def read_loops(frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], I
         for task in compat.tasks_of(loop) or ():
             future = blocking_future(task)
             if is_blocked or future is not None:
-                found.scheduled[id(task)], found.futures[id(task)] = (task, ident), future
+                found.scheduled[id(task)] = (task, ident)
+                found.futures[id(task)] = None if future is None else OwnRef(future)
                 chain = compat.await_chain(task.get_coro())
                 found.suspended.update((id(one), id(task)) for one in chain if not is_running(one))
     _read_running(found, frames, paused)
@@ -99,5 +102,5 @@ def reads_again(coroutine: Any, held: int, is_read: Callable[[FrameType, str], b
     if frame is None or read is None:
         return True
     names = [name for name, one in read[1] if one == held]
-    in_use = sum(id(one) == held for one in gc.get_referents(coroutine))
+    in_use = sum(id(one) == held for one in gc.get_referents(coroutine)) - (held == read[0])  # its own function
     return in_use > len(names) or any(is_read(frame, name) for name in names)

@@ -1,16 +1,18 @@
-"""What requests to come can do with an object that the methods of a gRPC server (threads) can reach.
+"""What requests to come can do with an object that the methods of a gRPC server can reach.
 
 Rules:
 
-1. A method may run at any time while its server has a free worker. If its code, or code that it calls, mentions what ends the
-   wait for the object, or may be any code, nothing is proved. Interceptors run without a worker.
+1. A method may run at any time while its server has a free worker; one on an event loop needs none. If its code, or code that
+   it calls, mentions what ends the wait for the object (:mod:`~stilltrue.runtime.waits.reachability.mentions`), nothing is
+   proved. Interceptors need no worker.
 2. If all workers of the server are busy, a request begins once one of them continues: so these reach the object in its stead.
    Nothing is proved if the application can give the pool more workers, or a method has a pool of its own.
 3. Any other method can only hand the object to a party that then ends the wait: a thread whose remaining code mentions what
    does so. These threads count as able to reach the object. So does a timer whose function mentions it, and any other thread
-   that runs neither the application's own code nor gRPC's and is no idle worker: what it is to call is unknown.
-4. If the process has an event loop, or a suspended generator of the application that mentions what ends the wait, nothing is
-   proved. Nor is it if the wait ends in another way: a wait for a child process.
+   that runs neither the application's own code nor gRPC's and is no idle worker: what it is to call is unknown. So do a task of
+   an event loop, and the loop's thread for the loop's callbacks (:mod:`~stilltrue.runtime.waits.reachability.on_loops`).
+4. If a suspended generator of the application mentions what ends the wait, nothing is proved. Nor is it if the wait ends in
+   another way: a wait for a child process.
 """
 
 from __future__ import annotations
@@ -20,19 +22,22 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, thread
+from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_ours, is_own_code
+from stilltrue.runtime.introspection.origins import is_ours, is_own_code
+from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.called_code.call_graph import names_in
-from stilltrue.runtime.look.called_code.reachable_names import reachable_names
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
-from stilltrue.runtime.waits.reachability.code_names import census, names_of
-from stilltrue.runtime.waits.reachability.waking import mentioned_ahead
+from stilltrue.runtime.waits.reachability.code_names import census
+from stilltrue.runtime.waits.reachability.loop_contents import LoopContents
+from stilltrue.runtime.waits.reachability.mentions import may_end, may_end_ahead
+from stilltrue.runtime.waits.reachability.on_loops import handed_to, loops_of, others_mention, servers_on
 from stilltrue.runtime.waits.resolvers.executors import GROWING, executor_of
 
 SECONDS_MAX = 0.1
@@ -43,30 +48,33 @@ _OWN_POOL = ("experimental_thread_pool", "experimental_non_blocking")
 _Frames = Mapping[int, Sequence[FrameType]]
 
 
-def begun_by_requests(waking: frozenset[str], running: _Frames) -> frozenset[int] | None:
-    """The threads that stand for the requests to come (rules 2 and 3); None: nothing is proved.
+def begun_by_requests(waking: frozenset[str], running: _Frames, contents: LoopContents) -> frozenset[int | Task] | None:
+    """The threads and tasks that stand for the requests to come (rules 2 and 3); None: nothing is proved.
 
-    ``waking``: the names of the operations that end the wait; ``running``: all threads' frames.
+    ``waking``: the names of the operations that end the wait; ``running``: all threads' frames; ``contents``: of their loops.
     """
     until = time.thread_time() + SECONDS_MAX
-    if not waking or any(compat.loop_in(one) is not None for frames in running.values() for one in frames):
+    if not waking:
         return None
     functions, paused = census()
-    found: set[int] = set()
-    for server in _servers(running):
-        workers = _busy_workers(server, running)
+    loops = loops_of(running)
+    found: set[int | Task] = set()
+    for server in (*_servers(running), *servers_on(loops.values())):
+        workers = None if compat.is_aio_server(server) else _busy_workers(server, running)
         if workers is not None and any(may_grow_pools(one.__code__) for one in functions):
             return None
         found.update(workers or ())
         for method, behaviour in compat.methods_of_server(server):
-            if time.thread_time() > until or (_is_at_once(method, workers) and _may_do(behaviour, waking)):
+            if time.thread_time() > until or (_is_at_once(method, workers) and may_end(behaviour, waking)):
                 return None
             if workers is not None and _may_have_own_pool(behaviour):
                 return None
-    codes = (code for one in paused if (code := compat.code_of(one)) is not None and is_application(code))
-    if any(not waking.isdisjoint(names_of(code)) for code in codes):
+    handed = (
+        None if others_mention(paused, running, waking) else handed_to(loops, contents, waking, partial(may_end, waking=waking))
+    )
+    if handed is None or time.thread_time() > until:
         return None
-    return frozenset(found.union(ident for ident, frames in running.items() if _may_end(frames, waking)))
+    return frozenset(found.union(handed, (ident for ident, frames in running.items() if _may_end(frames, waking))))
 
 
 @cached_by_code
@@ -103,23 +111,12 @@ def _may_have_own_pool(behaviour: Any) -> bool:
     return type(behaviour) not in (FunctionType, MethodType) or any(hasattr(behaviour, name) for name in _OWN_POOL)
 
 
-def _may_do(function: Any, waking: frozenset[str]) -> bool:
-    """Whether a function, or code that it calls, mentions one of these names, or may be any code."""
-    code, names, owner = compat.code_behind(function)
-    if code is None:
-        return True
-    if is_ours(code):
-        return False
-    reached = reachable_names(code, names, (owner, *compat.bound_to(function)))
-    return reached.any_code or reached.any_object or reached.any_name or not waking.isdisjoint(reached.names)
-
-
 def _may_end(frames: Sequence[FrameType], waking: frozenset[str]) -> bool:
     """Rule 3, for a thread with these frames."""
     if any(is_own_code(frame.f_code) for frame in frames):
-        return any(not waking.isdisjoint(mentioned_ahead(frame)) for frame in frames)
+        return any(may_end_ahead(frame, waking) for frame in frames)
     timer = next((variables_of(one).get("self") for one in frames if one.f_code is threading.Timer.run.__code__), None)
     if timer is not None:
-        return _may_do(attribute_of(timer, "function"), waking)
-    files = {frame.f_code.co_filename for frame in frames if not is_ours(frame.f_code)}
+        return may_end(attribute_of(timer, "function"), waking)
+    files = {one.f_code.co_filename for one in frames if not (is_ours(one.f_code) or compat.is_running_loop(one.f_code))}
     return not all(file in _IDLE or compat.is_grpc(file) for file in files)

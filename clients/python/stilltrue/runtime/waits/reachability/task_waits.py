@@ -7,6 +7,9 @@ Rules:
 2. A cut searches only waits that an earlier cut has seen, within a bound, and before the cut has references of its own. If the
    proof fails, it is tried again after twice the time. The result is a suspicion.
 3. A proof is valid while all tasks that can reach the object are in the same waits, as no other party can get it.
+   What the agent's own thread finds between cuts, like for a thread
+   (:mod:`~stilltrue.runtime.waits.reachability.thread_waits`), counts as well: references from servers' methods, from the main
+   module and from threads are accounted for, too.
 4. The second look proves it again. A task to which nothing refers is garbage-collected sooner or later, which exits its blocks:
    that is doubt.
 5. Tasks park if only they can reach what they wait for, one alone or several, such as idle workers at a queue that is never
@@ -15,25 +18,30 @@ Rules:
 6. A task never parks at a full queue, at a barrier, or while it waits for the items of a queue to be done: it depends on
    others, even if these have ended or forgotten it. It is considered whether or not another party depends on it, and waits for
    itself if no other task can reach its object.
+7. A task that parks does not if one that does not park waits only for such. It waits for that one, too, which might feed it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
+from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.introspection.tasks import blocking_future, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
-from stilltrue.runtime.waits.reachability.thread_waits import WHAT
-from stilltrue.runtime.waits.reachability.waking import depends_on_others, forget_objects, is_to_wake
+from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
+from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, WHAT, Proof, ShareOfTime
+from stilltrue.runtime.waits.reachability.thread_waits import proved as proved_of
+from stilltrue.runtime.waits.reachability.waking import awaits_grpc, depends_on_others, forget_objects, is_to_wake
 from stilltrue.runtime.waits.wait import SeenWait, Task
 
 CUT_SECONDS_MAX = 0.01
@@ -55,20 +63,29 @@ class _Candidate:
     again: float = AGAIN_SECONDS
     enders: tuple[tuple[OwnRef, OwnRef | None], ...] = ()
     depended_on: bool = False
+    proof: Proof | None = None
+    """What the agent's own thread has proved."""
+    proof_due: float = 0.0
+    proof_again: float = AGAIN_SECONDS
 
     def waits(self) -> bool:
         task, future = self.task(), self.future()
         return task is not None and future is not None and blocking_future(task) is future
 
-    def proved(self) -> tuple[Task, ...]:
-        """The tasks that can end it, if each is still in the same wait (rule 3); empty if unknown."""
+    def proved(self) -> tuple[int | Task, ...]:
+        """The tasks and threads that can end it, if each is still where it was (rule 3); empty if unknown."""
         found = []
         for task, future in self.enders:
             ender = task()
             if ender is None or future is None or blocking_future(ender) is not future():
-                return ()
+                return self._proved_between_cuts()
             found.append(ender)
-        return tuple(found)
+        return tuple(found) or self._proved_between_cuts()
+
+    def _proved_between_cuts(self) -> tuple[int | Task, ...]:
+        task, proof = self.task(), self.proof
+        enders = None if proof is None else proof.enders(frames_of_threads() if proof.places else {})
+        return (task,) if enders == () and task is not None else enders or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,22 @@ class TaskWaits:
     def __init__(self) -> None:
         self._candidates: dict[int, _Candidate] = {}
         self._not_before = 0.0
+        self._share = ShareOfTime()
+
+    def search(self) -> None:
+        """Try the proofs that are due, within the share of time for them, on the agent's own thread."""
+        now = time.monotonic()
+        every = [one for _, one in items_of(self._candidates) if one.proof_due <= now] if self._share.has_some(now) else []
+        known = ((task, one) for one in every if (task := one.task()) is not None and not awaits_grpc(task))
+        due = {task: one for task, one in known if one.waits() and not one.proved()}
+        if not due:
+            return
+        begun = time.thread_time()
+        found = proved_of({task: one.future for task, one in due.items()}, begun + SEARCH_SECONDS_MAX)
+        for task, one in due.items():
+            one.proof, one.proof_due = found.get(task), now + one.proof_again
+            one.proof_again = min(2 * one.proof_again, AGAIN_SECONDS_MAX)
+        self._share.spend(time.thread_time() - begun)
 
     def at_cut(self) -> dict[Task, SeenWait]:
         """The waits that are proved now (rule 2). Must be called before the cut reads anything."""
@@ -96,16 +129,20 @@ class TaskWaits:
             begun = time.thread_time()
             self._search(due, now)
             self._not_before = now + (time.thread_time() - begun) / SHARE_OF_TIME
+        reaching = [ender for one in self._candidates.values() if one.proof is not None for ender, _ in one.proof.tasks]
+        for ender in reaching:
+            self._candidate(ender, now)
         asked = {task: one for one in self._candidates.values() if (task := one.task()) is not None}
         proved = {task: frozenset(found) for task, one in asked.items() if (found := one.proved())}
         parking = parked(proved)
         waits: dict[Task, SeenWait] = {}
         for task, enders in proved.items():
-            left = tuple(one for one in enders if one is not task and one not in parking)
+            others = tuple(one for one in enders if one is not task)
+            left = tuple(one for one in others if one not in parking) or (() if task in parking else others)
             left = left or ((task,) if enders == {task} and depends_on_others(task) else ())
             if left and asked[task].depended_on:
-                waits[task] = SeenWait(on=blocking_future(task), enders=left, what=WHAT, once=True, reached=True)
-        return waits
+                waits[task] = _seen(task, left)
+        return _with_idle_tasks(waits, proved, parking)
 
     def _search(self, due: Iterable[_Candidate], now: float) -> None:
         budget = Budget(CUT_SECONDS_MAX)
@@ -133,7 +170,10 @@ class TaskWaits:
         """Store the tasks whose waits the next cuts search (rule 1), each with the future that it awaits."""
         now = time.monotonic()
         before, self._candidates = self._candidates, {}
-        reaching = {id(task()) for one in before.values() for task, _ in one.enders}
+        enders = (
+            each for one in before.values() for each in (*one.enders, *(one.proof.tasks if one.proof is not None else ()))
+        )
+        reaching = {id(task()) for task, _ in enders}
         for task, future in tasks:
             if len(self._candidates) < CANDIDATES_MAX:
                 known = before.get(id(future))
@@ -157,11 +197,32 @@ class TaskWaits:
         found = _references(budget)
         proved = {} if found is None or budget.spent else _proved(found, budget)
         del found
-        named = {*proved, *(ender for enders in proved.values() for ender in enders)}
+        proved |= _proved_of_others(asked, proved)
+        named = {*proved, *(ender for enders in proved.values() for ender in enders if not isinstance(ender, int))}
         held = kept(named, _roots(), Budget(LOOK_SECONDS_MAX)) if named else set()
-        lasting = {task for task, enders in proved.items() if all(id(one) in held for one in (task, *enders))}
+        lasting = {
+            task for task, enders in proved.items() if all(isinstance(one, int) or id(one) in held for one in (task, *enders))
+        }
         proved = {task: enders for task, enders in proved.items() if task in lasting}
         return ProvedEnders(asked, proved)
+
+
+def _seen(task: Task, enders: Iterable[int | Task]) -> SeenWait:
+    return SeenWait(on=blocking_future(task), enders=tuple(enders), what=WHAT, once=True, reached=True)
+
+
+def _with_idle_tasks(
+    waits: dict[Task, SeenWait], proved: Mapping[Task, frozenset[int | Task]], parking: Container[Task]
+) -> dict[Task, SeenWait]:
+    """``waits``, those of tasks that do not park, with those of rule 7."""
+    todo = list(waits)
+    for task in todo:
+        for idle in waits[task].enders or ():
+            if isinstance(idle, asyncio.Task) and idle in parking and idle not in waits:
+                feeders = (one for one, wait in waits.items() if idle in (wait.enders or ()))
+                waits[idle] = _seen(idle, dict.fromkeys((*(one for one in proved[idle] if one is not idle), *feeders)))
+                todo.append(idle)
+    return waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +230,24 @@ class ProvedEnders:
     """The result of the second look: the waits that it was ``asked`` about, and the enders of those that are proved."""
 
     asked: Mapping[PartyName, ReportedTaskWait] = field(default_factory=dict)
-    enders: Mapping[Task, frozenset[Task]] = field(default_factory=dict)
+    enders: Mapping[Task, frozenset[int | Task]] = field(default_factory=dict)
 
 
-def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
+def _proved_of_others(
+    asked: Mapping[PartyName, ReportedTaskWait], proved: Container[Task]
+) -> dict[Task, frozenset[int | Task]]:
+    """The tasks and threads that can end those of the waits ``asked`` about that are not ``proved``, as between cuts."""
+    every = ((task, one.future) for one in asked.values() if (task := one.task()) is not None and task not in proved)
+    todo = {task: future for task, future in every if future() is not None and blocking_future(task) is future()}
+    found = proved_of(todo, time.thread_time() + LOOK_OF_THREADS_SECONDS_MAX) if todo else {}
+    running = frames_of_threads() if found else {}
+    enders = ((task, proof.enders(running)) for task, proof in found.items())
+    return {task: frozenset(those or (task,)) for task, those in enders if those is not None}
+
+
+def _proved(found: References, budget: Budget) -> dict[Task, frozenset[int | Task]]:
     """The waiting tasks for which it is proved which tasks can reach what they wait for."""
-    proved: dict[Task, frozenset[Task]] = {}
+    proved: dict[Task, frozenset[int | Task]] = {}
     for task in found.pending()[:SEARCHED_MAX]:
         future = _awaited_by(task)
         reachers = None if future is None or budget.spent else _reachers(future, OwnRef(task), found)
@@ -183,7 +256,7 @@ def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
     return proved
 
 
-def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
+def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
     """The tasks that park (rule 5), among those with proved enders."""
     try:
         found = {task for task, enders in proved.items() if not (_awaits_tasks(task) or _is_to_be_woken(task, enders))}
@@ -195,8 +268,8 @@ def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
     return frozenset(found)
 
 
-def _is_to_be_woken(task: Task, enders: frozenset[Task]) -> bool:
-    return any(one is not task and is_to_wake(one, task) for one in enders)
+def _is_to_be_woken(task: Task, enders: frozenset[int | Task]) -> bool:
+    return any(one is not task and is_to_wake(one, task) for one in enders if not isinstance(one, int))
 
 
 def _awaits_tasks(task: Task) -> bool:

@@ -18,8 +18,8 @@ Rules:
 6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
    can the thread of a loop what that has scheduled. Any other reference to a coroutine of a task leads nowhere. What a
    suspended generator refers to, whoever has the generator can reach.
-7. What the methods and interceptors of a gRPC server (threads) lead to is reached by requests to come: :data:`REQUESTS`. The
-   agent keeps the methods of the servers that it records as well, only to call them for a request.
+7. What the methods and interceptors of a gRPC server lead to is reached by requests to come: :data:`REQUESTS`. The agent keeps
+   the methods of the servers that it records as well, only to call them for a request.
 8. The threads of an executor can reach the items in its queue, and so can any party that has the executor. What
    ``concurrent.futures`` keeps to tell these threads to end only adds to the queue.
 """
@@ -91,11 +91,12 @@ _FINALIZED = frozenset({("stilltrue.sync.server", "_Replies"), *_OF_FILES})
 _KEEPING_METHODS = {
     ("grpc._server", "_ServerState"): ("generic_handlers", "registered_method_handlers", "interceptor_pipeline"),
     ("stilltrue.sync.server", "RecordedServer"): ("_known", "_classes"),
+    ("stilltrue.aio.server", "RecordedAioServer"): ("_known", "_classes"),
     ("stilltrue.runtime.calls.handler_classes", "HandlerClasses"): ("known", "_alike"),
 }
 """The attributes by which a server and the agent's interceptor keep methods, by the class (rule 7)."""
-_RECORDED = "stilltrue.sync.server"
-"""The module of the classes that the agent makes, each of which keeps one method."""
+_RECORDED = frozenset({"stilltrue.sync.server", "stilltrue.aio.server"})
+"""The modules of the classes that the agent makes, each of which keeps one method."""
 REQUESTS = -2
 """Stands for the threads that will serve requests, among those that can reach an object."""
 _PROBE = -1
@@ -227,10 +228,8 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     if id(holder) in found.loops.scheduled:
         found.reachers.setdefault(held, set()).add(found.loops.reacher(id(holder)))
         return False
-    paused = (kind is CoroutineType and id(holder) in found.loops.suspended) or (
-        kind is GeneratorType and not is_running(holder)
-    )
-    if paused or id(holder) in found.loops.running:
+    paused = kind is GeneratorType and not is_running(holder)
+    if paused or id(holder) in found.loops.running or id(holder) in found.loops.suspended:
         return _coroutine_leads(holder, held, found)
     if _is_of_library(holder) or _record_method(holder, held, found):
         return False
@@ -257,10 +256,11 @@ def _record_global(names: dict[str, Any], held: int, found: LeadingObjects) -> N
 def _record_method(holder: Any, held: int, found: LeadingObjects) -> bool:
     """Record that an object is among the methods that ``holder`` keeps to call them for requests (rule 7); whether it is."""
     if issubclass(type(holder), type):
-        keeps = any(compat.module_of(base) == _RECORDED for base in type.__getattribute__(holder, "__mro__"))
+        keeps = any(compat.module_of(base) in _RECORDED for base in type.__getattribute__(holder, "__mro__"))
     else:
         names = _KEEPING_METHODS.get((compat.module_of(type(holder)), type(holder).__name__), ())
-        keeps = type(holder) is compat.MethodTables or any(id(getattr(holder, name, None)) == held for name in names)
+        keeps = any(id(getattr(holder, name, None)) == held for name in names)
+        keeps = keeps or type(holder) is compat.MethodTables or compat.keeps_methods_of_aio_server(holder)
     if keeps:
         found.reachers.setdefault(held, set()).add(REQUESTS)
     return keeps
@@ -268,10 +268,13 @@ def _record_method(holder: Any, held: int, found: LeadingObjects) -> bool:
 
 def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
     """As :func:`_leads`, for a coroutine or generator (rule 6)."""
-    again, thread = reads_again(coroutine, held, _is_read_again), found.loops.running.get(id(coroutine))
-    if again and thread is not None:
-        found.reachers.setdefault(held, set()).add(thread)
-    return again and thread is None
+    again = reads_again(coroutine, held, _is_read_again)
+    by: int | Task | None = found.loops.running.get(id(coroutine))
+    task = found.loops.suspended.get(id(coroutine))
+    by = found.loops.reacher(task) if by is None and task is not None and type(coroutine) is not GeneratorType else by
+    if again and by is not None:
+        found.reachers.setdefault(held, set()).add(by)
+    return again and by is None
 
 
 def _is_of_library(holder: Any) -> bool:
@@ -334,9 +337,11 @@ def _functions_naming(names: set[str], found: LeadingObjects) -> list[Any]:
 def _record_named_by(paused: Iterable[Any], names: set[str], files: Container[str], found: LeadingObjects) -> None:
     """Record who can reach the globals that suspended coroutines and generators of these files name."""
     for one in paused:
-        code = compat.code_of(one)
-        named = names & names_of(code) if code is not None and code.co_filename in files else frozenset[str]()
-        if not named or is_running(one) or frame_of(one) is None:  # the frames of its thread show what it may still name
+        code, frame = compat.code_of(one), frame_of(one)
+        if code is None or code.co_filename not in files or frame is None or is_running(one):
+            continue  # the frames of its thread show what a running one may still name
+        named = names & names_ahead(frame)
+        if not named:
             continue
         task = found.loops.suspended.get(id(one))
         if task is None:

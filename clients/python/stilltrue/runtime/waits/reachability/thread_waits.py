@@ -31,7 +31,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, _base
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
@@ -45,8 +45,8 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_output
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
-from stilltrue.runtime.waits.reachability.thread_reach import REQUESTS, leading_to, reached_by
-from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead
+from stilltrue.runtime.waits.reachability.thread_reach import REQUESTS, LeadingObjects, leading_to, reached_by
+from stilltrue.runtime.waits.reachability.waking import SHUTTING, forget_objects, mentioned_ahead, names_ending
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
@@ -67,15 +67,17 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     threading.Condition.wait_for.__code__: frozenset({"notify", "notify_all"}),
     threading.Barrier.wait.__code__: frozenset({"wait", "reset", "abort"}),
     threading.Semaphore.acquire.__code__: frozenset({"release"}),
-    queue.Queue.get.__code__: frozenset({"put", "put_nowait"}),
-    queue.Queue.put.__code__: frozenset({"get", "get_nowait"}),
-    queue.Queue.join.__code__: frozenset({"task_done"}),
+    queue.Queue.get.__code__: frozenset({"put", "put_nowait"}) | SHUTTING,
+    queue.Queue.put.__code__: frozenset({"get", "get_nowait"}) | SHUTTING,
+    queue.Queue.join.__code__: frozenset({"task_done"}) | SHUTTING,
     Future.result.__code__: _COMPLETING,
     Future.exception.__code__: _COMPLETING,
 }
 _NEVER_IDLE = frozenset({threading.Barrier.wait.__code__, queue.Queue.put.__code__, queue.Queue.join.__code__})
 _CONDITIONS = ("_cond", "_condition", "not_empty", "not_full", "all_tasks_done")
 _Frames = Mapping[int, Sequence[FrameType]]
+T = TypeVar("T", int, Task)
+"""A thread, by its identity, or a task."""
 
 
 def awaited_in(frames: Sequence[FrameType]) -> tuple[Any, CodeType] | None:
@@ -98,7 +100,7 @@ def _is_caller(code: CodeType) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Proof:
+class Proof:
     """That only these ``threads`` and ``tasks`` can reach an object.
 
     ``tasks``: each with the future that it waits for, None if its loop is blocked. ``places``: the positions of the threads,
@@ -125,7 +127,7 @@ class _Candidate:
     thing: OwnRef
     due: float
     again: float = AGAIN_SECONDS
-    proof: _Proof | None = None
+    proof: Proof | None = None
 
     def still_waits(self, frames: Mapping[int, FrameType]) -> bool:
         """Whether it has not run since."""
@@ -146,13 +148,30 @@ class ReportedThreadWait:
     enders: frozenset[PartyName]
 
 
+class ShareOfTime:
+    """The processor time for searches in the agent's own thread."""
+
+    def __init__(self) -> None:
+        self._saved = SAVED_SECONDS_MAX
+        self._at = time.monotonic()
+
+    def has_some(self, now: float) -> bool:
+        """Whether there is some ``now`` (monotonic)."""
+        self._saved = min(SAVED_SECONDS_MAX, self._saved + (now - self._at) * SHARE_OF_TIME)
+        self._at = now
+        return self._saved > 0.0
+
+    def spend(self, seconds: float) -> None:
+        """These were spent."""
+        self._saved -= seconds
+
+
 class ThreadWaits:
     """The waits of one process's threads."""
 
     def __init__(self) -> None:
         self._candidates: dict[int, _Candidate] = {}
-        self._saved = SAVED_SECONDS_MAX
-        self._saved_at = time.monotonic()
+        self._share = ShareOfTime()
 
     def at_cut(self) -> dict[int, SeenWait]:
         """The proved waits by thread (rule 2), including those that may park. Must be called before the cut reads anything."""
@@ -183,9 +202,7 @@ class ThreadWaits:
     def search(self) -> None:
         """Try the proofs that are due, within the share of time for them, on the agent's own thread."""
         now = time.monotonic()
-        self._saved = min(SAVED_SECONDS_MAX, self._saved + (now - self._saved_at) * SHARE_OF_TIME)
-        self._saved_at = now
-        every = [one for _, one in items_of(self._candidates) if one.due <= now] if self._saved > 0.0 else []
+        every = [one for _, one in items_of(self._candidates) if one.due <= now] if self._share.has_some(now) else []
         running = frames_of_threads() if every else {}
         frames = {ident: those[0] for ident, those in running.items()}
         due = [one for one in every if one.still_waits(frames) and one.enders(running) is None]
@@ -193,27 +210,27 @@ class ThreadWaits:
         if not due:
             return
         begun = time.thread_time()
-        proved = _proved({one.ident: one.thing for one in due}, begun + SEARCH_SECONDS_MAX)
+        found = proved({one.ident: one.thing for one in due}, begun + SEARCH_SECONDS_MAX)
         for one in due:
             if self._candidates.get(one.ident) is one:
                 again = min(2 * one.again, AGAIN_SECONDS_MAX)
-                self._candidates[one.ident] = replace(one, due=now + again, again=again, proof=proved.get(one.ident))
-        self._saved -= time.thread_time() - begun
+                self._candidates[one.ident] = replace(one, due=now + again, again=again, proof=found.get(one.ident))
+        self._share.spend(time.thread_time() - begun)
 
     def at_look(self, asked: Mapping[PartyName, ReportedThreadWait]) -> dict[PartyName, tuple[int | Task, ...] | None]:
         """The parties that can end these waits, proved now; None: not proved. Must be called before the look reads anything."""
         if not asked:
             return {}
-        proved = _proved({one.ident: one.thing for one in asked.values()}, time.thread_time() + LOOK_SECONDS_MAX)
+        found = proved({one.ident: one.thing for one in asked.values()}, time.thread_time() + LOOK_SECONDS_MAX)
         running = frames_of_threads()
         return {
-            party: None if (proof := proved.get(one.ident)) is None else proof.enders(running) for party, one in asked.items()
+            party: None if (proof := found.get(one.ident)) is None else proof.enders(running) for party, one in asked.items()
         }
 
 
 def reached_by_themselves(waiting: Mapping[int, OwnRef], until: float) -> frozenset[int]:
     """The threads that alone can reach their object; ``until``: this thread's processor time at which the search ends."""
-    return frozenset(ident for ident, proof in _proved(waiting, until).items() if not proof.threads and not proof.tasks)
+    return frozenset(ident for ident, proof in proved(waiting, until).items() if not proof.threads and not proof.tasks)
 
 
 def _seen(thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType]) -> SeenWait:
@@ -224,56 +241,68 @@ def _seen(thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType
     return SeenWait(on=thing, enders=enders, what=child_output.WHAT, reached=True, still=still)
 
 
-def _proved(waiting: Mapping[int, OwnRef], until: float) -> dict[int, _Proof]:
-    """By thread, the parties that can reach what it waits for; without threads whose proof fails.
+def proved(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof]:
+    """By thread or task, the parties that can reach what it waits for; without those whose proof fails.
 
     Tries all at once or, if that is too much, one by one, ``until`` this thread has used this processor time.
     """
     found = _proved_at_once(waiting, until)
     if found is None and len(waiting) > 1:
-        every = (_proved_at_once({ident: thing}, until) for ident, thing in waiting.items() if time.thread_time() < until)
-        found = {ident: places for one in every for ident, places in (one or {}).items()}
+        every = (_proved_at_once({who: thing}, until) for who, thing in waiting.items() if time.thread_time() < until)
+        found = {who: proof for one in every for who, proof in (one or {}).items()}
     return found or {}
 
 
-def _proved_at_once(waiting: Mapping[int, OwnRef], until: float) -> dict[int, _Proof] | None:
-    """As :func:`_proved`, for all threads together; None if there is too much to read."""
+def _proved_at_once(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof] | None:
+    """As :func:`proved`, for all together; None if there is too much to read."""
     running = frames_of_threads()
     places = {ident: _place(frames) for ident, frames in running.items()}
-    wanted = {ident: _with_conditions(thing) for ident, thing in waiting.items()}
+    wanted = {who: _with_conditions(thing) for who, thing in waiting.items()}
     found = leading_to([one for those in wanted.values() for one in those], running, until)
     if not found.is_whole:
         return None
-    reached = {ident: reached_by((id(one()) for one in those), found) for ident, those in wanted.items()}
+    reached = {who: reached_by((id(one()) for one in those), found) for who, those in wanted.items()}
     found.things.clear()
-    codes = {ident: awaited[1] for ident in reached if (awaited := awaited_in(running.get(ident, ()))) is not None}
     try:
-        reached = {ident: _with_requests(those, codes.get(ident), running) for ident, those in reached.items()}
+        reached = {who: _with_requests(those, who, found) for who, those in reached.items()}
     finally:
         forget_objects()
     after = {ident: _place(frames) for ident, frames in frames_of_threads().items()}
-    proved = {}
-    for ident, reachers in reached.items():
-        if reachers is None:
-            continue
-        threads = sorted(one for one in reachers if isinstance(one, int) and one != ident)
-        tasks = [one for one in reachers if isinstance(one, asyncio.Task)]
-        watched = {*threads, *(thread for one in tasks if (thread := found.loops.thread_of(one)) is not None)}
-        in_place = all(places.get(one) == after.get(one) for one in watched | {ident})
-        if in_place and not any(map(found.loops.has_moved, tasks)):
-            waiting_tasks = tuple((OwnRef(one), _ref(blocking_future(one))) for one in tasks)
-            proved[ident] = _Proof(tuple(threads), waiting_tasks, {one: places.get(one) for one in watched})
-    return proved
+    every = ((who, _proof_by(those, who, found, places, after)) for who, those in reached.items() if those is not None)
+    return {who: proof for who, proof in every if proof is not None}
+
+
+def _proof_by(
+    reachers: frozenset[int | Task],
+    who: int | Task,
+    found: LeadingObjects,
+    places: Mapping[int, object],
+    after: Mapping[int, object],
+) -> Proof | None:
+    """The proof that only these reach what ``who`` waits for; None if one has moved between ``places`` and ``after``."""
+    threads = tuple(sorted(one for one in reachers if isinstance(one, int) and one != who))
+    tasks = [one for one in reachers if isinstance(one, asyncio.Task) and one is not who]
+    watched = {*threads, *(thread for one in tasks if (thread := found.loops.thread_of(one)) is not None)}
+    staying = watched | ({who} if isinstance(who, int) else set())
+    if any(places.get(one) != after.get(one) for one in staying) or any(map(found.loops.has_moved, tasks)):
+        return None
+    waiting = tuple((OwnRef(one), _ref(blocking_future(one))) for one in tasks)
+    return Proof(threads, waiting, {one: places.get(one) for one in watched})
 
 
 def _with_requests(
-    reachers: frozenset[int | Task] | None, code: CodeType | None, running: _Frames
+    reachers: frozenset[int | Task] | None, who: int | Task, found: LeadingObjects
 ) -> frozenset[int | Task] | None:
-    """``reachers``, with the threads that stand for requests to come; ``code``: the function that waits."""
+    """``reachers``, with the parties that stand for requests to come; ``who``: the thread or task that waits."""
     if reachers is None or REQUESTS not in reachers:
         return reachers
-    threads = begun_by_requests(_WAKING.get(code, frozenset()) if code is not None else frozenset(), running)
-    return None if threads is None else reachers - {REQUESTS} | threads
+    if isinstance(who, int):
+        awaited = awaited_in(found.running.get(who, ()))
+        waking = frozenset[str]() if awaited is None else _WAKING.get(awaited[1], frozenset())
+    else:
+        waking = names_ending(who)
+    begun = begun_by_requests(waking, found.running, found.loops)
+    return None if begun is None else reachers - {REQUESTS} | begun
 
 
 def _ref(thing: Any) -> OwnRef | None:

@@ -26,12 +26,39 @@ _WAKING: dict[CodeType, frozenset[str]] = {
 _DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, *compat.BARRIER_WAITS))
 """By identity: to hash a code reads all of it."""
 _COMPLETING = frozenset({"set_result", "set_exception"})
+SHUTTING = frozenset({"shutdown"}) if hasattr(asyncio.Queue, "shutdown") else frozenset[str]()
+"""What ends any wait at a queue, since Python 3.13."""
+WITH_ITS_WAITER = "is cancelled with its waiter"
+"""Among the names of what ends a wait: so may any task that awaits the same future. No identifier contains a space."""
+_ENDING: dict[CodeType, frozenset[str]] = {
+    **_WAKING,
+    asyncio.Queue.get.__code__: frozenset({"put", "put_nowait"}) | SHUTTING,
+    asyncio.Queue.put.__code__: frozenset({"get", "get_nowait"}) | SHUTTING,
+    asyncio.Queue.join.__code__: frozenset({"task_done"}) | SHUTTING,
+}
 
 
 def is_to_wake(task: Task, waiting: Task) -> bool:
     """Whether the rest of ``task``'s code mentions what wakes ``waiting`` from an event, a condition or a plain future."""
     waking = _waking(waiting)
     return bool(waking) and any(not waking.isdisjoint(mentioned_ahead(frame)) for frame in _frames_of(task))
+
+
+def names_ending(task: Task) -> frozenset[str]:
+    """The names of all operations that end a task's wait but to cancel the task; empty if unknown."""
+    innermost = next(_frames_of(task), None)
+    if innermost is None:
+        return frozenset()
+    if is_application(innermost.f_code):
+        return _COMPLETING | {"cancel", WITH_ITS_WAITER}
+    return _ENDING.get(innermost.f_code, frozenset())
+
+
+def awaits_grpc(task: Task) -> bool:
+    """Whether what a task awaits is known to gRPC's core, which nobody can account for."""
+    chain = compat.await_chain(task.get_coro())
+    code = compat.code_of(chain[-1]) if chain else None
+    return code is None or compat.is_grpc(code.co_filename)
 
 
 def depends_on_others(task: Task) -> bool:

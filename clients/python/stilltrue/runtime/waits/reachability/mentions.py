@@ -1,0 +1,77 @@
+"""Whether code that mentions what ends a wait may do so for an object that it is handed, or finds where others keep it.
+
+Rules:
+
+1. Code that a function, or the rest of a frame, calls counts as well. If it may be any code, it may end the wait.
+2. A future or event that code has made itself is another one. The builtin ``set`` is none of an event, and a dictionary's
+   ``get`` takes nothing out of a queue.
+3. The standard library and gRPC set, complete and cancel only what is their own.
+4. If a task awaits a future, so may a method, whose caller may cancel it: that cancels the future, if it is not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_ours, is_own_code
+from stilltrue.runtime.look.called_code.reachable_names import codes_reached, reachable_names
+from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.names import words_in
+from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
+from stilltrue.runtime.waits.holders.own_shares import COMPUTING
+from stilltrue.runtime.waits.holders.queue_operations import GET, GET_NOWAIT, queue_operations
+from stilltrue.runtime.waits.reachability.code_names import names_ahead, names_of
+from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER, mentioned_ahead
+
+_COMPLETING, _SETTING = frozenset({"set_result", "set_exception", "cancel"}), frozenset({"set"})
+_TAKING = frozenset({GET, GET_NOWAIT})
+
+
+def may_end(function: Any, waking: frozenset[str]) -> bool:
+    """Whether a function may end a wait. ``waking``: the names of the operations that do."""
+    code, names, owner = compat.code_behind(function)
+    if code is None:
+        return True
+    if is_ours(code):
+        return False
+    carried = (owner, *compat.bound_to(function))
+    reached = reachable_names(code, names, carried)
+    if reached.any_code or reached.any_object or reached.any_name:
+        return True
+    mentioned = waking & reached.names
+    if not mentioned and WITH_ITS_WAITER not in waking:
+        return False
+    codes = codes_reached(code, names, carried)
+    return (WITH_ITS_WAITER in waking and not completes_only_own(codes)) or _is_of_others(mentioned, codes)
+
+
+def may_end_ahead(frame: FrameType, waking: frozenset[str]) -> bool:
+    """Whether the rest of a frame's code may end a wait, as in :func:`may_end`."""
+    mentioned = waking & mentioned_ahead(frame)
+    if not mentioned:
+        return False
+    ahead, code = ahead_of(frame.f_code, frame.f_lasti), frame.f_code
+    begin = ahead.names | ahead.stored if ahead.known else None
+    named = names_ahead(frame)
+    codes = codes_reached(code, frame.f_globals, variables_of(frame).values(), begin)
+    counts = code.co_name in named or not {*mentioned, *COMPUTING}.isdisjoint(named)
+    return _is_of_others(mentioned, [one for one in codes if counts or one is not code])
+
+
+def _is_of_others(mentioned: frozenset[str], codes: Sequence[CodeType]) -> bool:
+    """Whether what code mentions may end the wait for what it has not made itself (rules 2 and 3)."""
+    if mentioned <= _COMPLETING:
+        return not _only_libraries_mention(mentioned, codes) and not completes_only_own(codes)
+    if mentioned <= _SETTING:
+        return not sets_only_own_events(codes)
+    return not mentioned <= _TAKING or any(queue_operations(one, words_in(one)) for one in codes)
+
+
+def _only_libraries_mention(mentioned: frozenset[str], codes: Iterable[CodeType]) -> bool:
+    own = [one for one in codes if is_application(one)]
+    computes = any(is_own_code(one) and not COMPUTING.isdisjoint(names_of(one)) for one in own)
+    return not computes and all(mentioned.isdisjoint(names_of(one)) for one in own)
