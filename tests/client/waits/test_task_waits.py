@@ -620,3 +620,23 @@ def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(
         assert not call.done()
         server, loop = servers.pop()  # if the end of the loop cancelled gRPC's own tasks, its core would write to freed memory
         asyncio.run_coroutine_threadsafe(server.stop(None), loop).result(PATIENCE_SECONDS)
+
+
+def _one_that_nobody_wakes() -> list[asyncio.Task[None]]:
+    """A task, and the only other one that has what it waits for, and that alone has what it waits for itself."""
+    first, second = asyncio.Event(), asyncio.Event()
+    waits, nobody_wakes = _wait(first), _waits_and_sets(second, first)
+    return [asyncio.create_task(waits, name="left"), asyncio.create_task(nobody_wakes, name="right")]
+
+
+async def one_that_waits_for_one_that_nobody_wakes() -> None:
+    await asyncio.gather(*_one_that_nobody_wakes())
+
+
+def test_a_task_that_parks_waits_for_those_that_wait_only_for_it(alone: Callable[..., Agent]) -> None:
+    agent = alone("here")
+    with running(one_that_waits_for_one_that_nobody_wakes):
+        found = waits_of(report_when(agent, lambda report: "right" in waits_of(report)))
+        assert (found["left"], found["right"]) == ({"right"}, {"left"})
+        seen = _looked_at(agent)
+        assert all(one.unchanged and one.deadline is None and not one.doubt for one in seen.values())

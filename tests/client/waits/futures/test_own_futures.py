@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.waits.futures.own_futures import completes_only_own
+from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
 
 OWN: list[Callable[..., Any]] = []
 NOT_OWN: list[Callable[..., Any]] = []
@@ -179,3 +179,72 @@ def test_a_function_without_async_may_return_anybodys_future() -> None:
 
     assert not completes_only_own([awaits.__code__, flight_of.__code__])
     assert completes_only_own([awaits.__code__, coroutine.__code__.replace(co_name="flight_of")])
+
+
+async def loads_once(self: Any, key: str) -> Any:
+    loaded = self.loading.get(key)
+    if loaded is not None:
+        await loaded.wait()
+        return self.loaded[key]
+    loaded = self.loading[key] = asyncio.Event()
+    self.loaded[key] = await self.load(set(key))
+    loaded.set()
+    return self.loaded[key]
+
+
+def has_builtin_sets_only(names: Any) -> Any:
+    return set(names) | {one for one in names if one}
+
+
+def makes_it_outside_a_lock(self: Any, key: str) -> None:
+    own = threading.Event()
+    with _lock:
+        self.loading[key] = own
+    own.set()
+
+
+def sets_what_it_finds(self: Any, key: str) -> None:
+    self.loading[key].set()
+
+
+def sets_the_first_or_another(self: Any, key: str) -> None:
+    loaded = self.loading.get(key)
+    if loaded is None:
+        loaded = threading.Event()
+    loaded.set()
+
+
+def sets_what_it_is_given(loaded: Any) -> None:
+    loaded.set()
+
+
+def hands_its_method_on(executor: Any, loaded: Any) -> None:
+    executor.submit(loaded.set)
+
+
+def sets_in_a_function_within(self: Any) -> Any:
+    return lambda: [one.set() for one in self.loading.values()]
+
+
+def sets_by_a_text(self: Any) -> Any:
+    return getattr(self.loaded, self.name)()
+
+
+@pytest.mark.parametrize("function", [loads_once, has_builtin_sets_only, makes_it_outside_a_lock])
+def test_it_sets_only_events_of_its_own(function: Any) -> None:
+    assert sets_only_own_events([function.__code__])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        sets_what_it_finds,
+        sets_the_first_or_another,
+        sets_what_it_is_given,
+        hands_its_method_on,
+        sets_in_a_function_within,
+        sets_by_a_text,
+    ],
+)
+def test_it_may_set_those_of_others(function: Any) -> None:
+    assert not sets_only_own_events([function.__code__])

@@ -22,7 +22,6 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import Task
-from stilltrue.runtime.waits.reachability.code_names import names_of
 from stilltrue.runtime.waits.reachability.loop_contents import LoopContents, is_running
 from stilltrue.runtime.waits.reachability.mentions import may_end_ahead
 
@@ -72,7 +71,7 @@ def others_mention(paused: Iterable[Any], running: _Frames, waking: frozenset[st
         frame, code = frame_of(one), compat.code_of(one)
         if frame is None or code is None or id(frame) in known or is_running(one):
             continue
-        if is_application(code) and not waking.isdisjoint(names_of(code)):
+        if is_application(code) and may_end_ahead(frame, waking):
             return True
     return False
 
