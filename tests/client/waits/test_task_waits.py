@@ -73,7 +73,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 def reaching(name: str) -> set[str] | None:
     """The tasks that can reach what the task with this name waits for; None if not proved."""
     found = {task.get_name(): enders for task, enders in TaskWaits().proved({}).enders.items()}
-    return None if name not in found else {task.get_name() for task in found[name]}
+    return None if name not in found else {one.get_name() for one in found[name] if isinstance(one, asyncio.Task)}
 
 
 def in_time(name: str) -> set[str] | None:

@@ -214,6 +214,11 @@ def sets_the_first_or_another(self: Any, key: str) -> None:
     loaded.set()
 
 
+def sets_what_a_factory_gives(self: Any) -> None:
+    shared = self.events.Event()
+    shared.set()
+
+
 def sets_what_it_is_given(loaded: Any) -> None:
     loaded.set()
 
@@ -240,6 +245,7 @@ def test_it_sets_only_events_of_its_own(function: Any) -> None:
     [
         sets_what_it_finds,
         sets_the_first_or_another,
+        sets_what_a_factory_gives,
         sets_what_it_is_given,
         hands_its_method_on,
         sets_in_a_function_within,

@@ -154,6 +154,13 @@ def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
     return list({id(one): one for one in protocols if one is not None}.values())
 
 
+def factories_of(loop: asyncio.AbstractEventLoop) -> list[Any] | None:
+    """The functions that make the protocols of connections to come; None if they are not shown."""
+    if uvloops.is_uvloop(loop):
+        return uvloops.factories_of(loop)
+    return [one for handle in watched_by(loop) for one in callback_of(handle)[1] if callable(one)]
+
+
 def _given_to_child_watchers(loop: asyncio.AbstractEventLoop) -> list[tuple[Any, ...]]:
     """What the threads were given in which asyncio waits for the end of child processes of ``loop``, until Python 3.11."""
     every = list(threading._active.values())  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock

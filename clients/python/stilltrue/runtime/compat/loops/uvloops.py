@@ -107,6 +107,14 @@ def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
     return [one for one in (*protocols, *(held for each in behind for held in each)) if one is not None]
 
 
+def factories_of(loop: asyncio.AbstractEventLoop) -> list[Any] | None:
+    """The functions that make the protocols of connections to come; None if they are not shown."""
+    listening = [one for server in _in_sets(loop) if _is(server, "Server") for one in gc.get_referents(server)]
+    sockets = [one for part in listening if type(part) is list for one in part if module_of(type(one)) == _MODULE]
+    found = [[held for held in gc.get_referents(one) if callable(held) and held is not loop] for one in sockets]
+    return [factory for each in found for factory in each] if all(found) else None
+
+
 def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
     """The descriptors that a loop polls, as listed by the Linux kernel; empty if they cannot be read."""
     asked = getattr(loop, "_get_backend_id", None)

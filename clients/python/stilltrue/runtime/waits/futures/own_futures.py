@@ -34,6 +34,7 @@ ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedul
 _AWAITING = frozenset({"wait_for", "gather", "wait", "as_completed", "ensure_future", "wrap_future"})
 _MAKING = frozenset({"Future", "create_future"})
 _SETTING, _MAKING_EVENTS = frozenset({"set"}), frozenset({"Event"})
+_EVENT_CLASSES = frozenset((("name", module), ("attribute", "Event")) for module in ("asyncio", "threading", "anyio", "trio"))
 _SAFE = frozenset({"LOAD_CONST", "IS_OP", "COPY", "SWAP", "NOP", "CACHE", "RESUME", "PRECALL", "PUSH_NULL", "POP_TOP"})
 _SAFELY = ("POP_JUMP", "STORE_FAST", "LOAD_FAST")
 """Instructions that do not raise: what they test is known to be true, false or ``None``, or the test does not count."""
@@ -271,6 +272,8 @@ def _makes_one(every: Sequence[Any], store: int, making: frozenset[str]) -> bool
     if call.opname != "CALL" or call.arg or call.is_jump_target:
         return False
     made = every[skip_back(every, index - 1)]
+    if made.opname in ATTRIBUTES and making is _MAKING_EVENTS:  # a factory's may be a shared one
+        return expression_before(every, index) in _EVENT_CLASSES
     if made.opname in VARIABLES | ATTRIBUTES:
         return made.argval in making
     expression = expression_before(every, index)  # ``Future[int]()``

@@ -48,14 +48,18 @@ def handed_to(
 ) -> set[int | Task] | None:
     """The tasks that count, and the threads of loops with anything else that does (rules 1 and 2); None if unknown (rule 3)."""
     found: set[int | Task] = set()
+    every = compat.tasks_of_all_loops()
+    if any(loop.is_running() and loop not in loops.values() for loop in {task.get_loop() for task in every}):
+        return None  # the frames of its thread could not be read
     for ident, loop in loops.items():
-        handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
-        if handles is None or tasks is None:
+        handles, factories = compat.handles_of(loop), compat.factories_of(loop)
+        if handles is None or factories is None or compat.tasks_of(loop) is None:
             return None
         handles += [*compat.watched_by(loop), *compat.signal_handlers_of(loop).values()]
-        if any(_may_run(one, may_end) for one in handles) or any(_receives(one, may_end) for one in compat.protocols_of(loop)):
+        calls = any(_may_run(one, may_end) for one in handles) or any(_calls(one, may_end) for one in factories)
+        if calls or any(_receives(one, may_end) for one in compat.protocols_of(loop)):
             found.add(ident)
-    for task in compat.tasks_of_all_loops():
+    for task in every:
         if any(may_end_ahead(frame, waking) for frame in _frames_of(task)):
             if id(task) not in contents.scheduled:
                 return None
