@@ -11,11 +11,8 @@ from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.evidence.blocked_verdict import as_of, not_certain
 from detector.predicates.evidence.explanation import NAMES_MAX, counted, joined_by_and, listed
-from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, routes
+from detector.predicates.evidence.process_verdict import MAY_ACT, depends_on_missing, process_verdict, routes
 from stilltrue.model import Activity, Holds, PartyName, ProcessName, Verdict, process_of
-
-MAY_ACT = "active: not declared reactive or idle, or declared busy, or with an open call whose party does not wait"
-"""Why a process is active; its report does not say which of these it is."""
 
 
 class Quiescence:

@@ -8,7 +8,7 @@ from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.evidence.blocked_verdict import as_of, not_certain
 from detector.predicates.evidence.explanation import counted, joined_by_and, listed
-from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, routes
+from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, routes, why_not_idle
 from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
 
@@ -33,7 +33,8 @@ class Termination:
         if busy or snapshot.in_transit:
             moving = counted(routes(snapshot.in_transit), "in transit", len(snapshot.in_transit))
             text = joined_by_and(counted(busy, "not idle"), moving)
-            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", busy)
+            reasons = why_not_idle(snapshot, sorted(busy))
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", busy, reasons)
         stuck = _stuck(snapshot, certain=True)
         if stuck:
             text = f"{counted(stuck, 'deadlocked')}, {as_of(snapshot.ref)}"

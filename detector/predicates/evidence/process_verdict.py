@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.explanation import listed
-from stilltrue.model import Holds, Message, PartyName, Verdict, Witness
+from detector.predicates.evidence.explanation import NAMES_MAX, listed
+from stilltrue.model import Activity, Holds, Message, PartyName, ProcessName, Verdict, Witness
+
+MAY_ACT = "active: not declared reactive or idle, or declared busy, or with an open call whose party does not wait"
+"""Why a process is active; its report does not say which of these it is."""
+IN_CALLS = "blocked: with open calls, whose parties wait"
 
 
 def process_verdict(
@@ -42,6 +46,13 @@ def undeclared(name: str, snapshot: Snapshot, fact: str) -> Verdict:
     """UNDETERMINED: no process or message declares the fact that the predicate needs."""
     text = f"no process and no message declares the fact {fact!r}"
     return process_verdict(name, snapshot, Holds.UNDETERMINED, "undeclared", text)
+
+
+def why_not_idle(snapshot: Snapshot, busy: Sequence[ProcessName]) -> list[str]:
+    """Why each of the first of these processes is not idle; the others are only counted."""
+    states = snapshot.present()
+    reasons = [f"{name}: {IN_CALLS if states[name].activity is Activity.BLOCKED else MAY_ACT}" for name in busy[:NAMES_MAX]]
+    return [*reasons, *([f"and {len(busy) - NAMES_MAX} more"] if len(busy) > NAMES_MAX else [])]
 
 
 def routes(messages: Iterable[Message]) -> list[str]:

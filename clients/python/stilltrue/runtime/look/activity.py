@@ -234,9 +234,8 @@ def _acting_tasks(
 def _is_task_that_keeps_pool(task: Task) -> bool:
     """The same for a task, at whose end no function of the application is called."""
     codes = [code for one in compat.await_chain(task.get_coro()) if (code := compat.code_of(one)) and _is_of_application(code)]
-    return (
-        bool(codes) and all(map(is_database_library, codes)) and not any(map(acts_for_application, compat.item_callbacks(task)))
-    )
+    at_end = compat.item_callbacks(task)
+    return bool(codes) and all(map(is_database_library, codes)) and not any(map(acts_for_application, at_end))
 
 
 def _is_at_work_since(places: Places, task: Task, covered: IdleDeclaration | None, timed: frozenset[int]) -> bool:
