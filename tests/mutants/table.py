@@ -1783,7 +1783,7 @@ MUTANTS = (
     Mutant(
         "a timer set before the declaration is covered by it",
         "stilltrue.runtime.look.activity",
-        "return acts_for_application(callback) and ref(handle) not in covered.handles",
+        "return acts_for_application(callback) and not covered.covers(handle)",
         "return acts_for_application(callback)",
         "tests/client/look/test_library_callbacks.py::test_a_library_method_that_a_handler_gives_to_a_timer_is_pending_work",
     ),
@@ -1863,5 +1863,12 @@ MUTANTS = (
         "(is_http_library(code) or is_database_library(code))",
         "is_http_library(code)",
         "tests/client/look/test_library_callbacks.py::test_a_timer_by_which_a_pool_closes_idle_connections_is_no_work",
+    ),
+    Mutant(
+        "timers are told apart by identity: comparing them runs the application's code",
+        "stilltrue.runtime.declared.idle_declaration",
+        "return known is not None and known() is handle",
+        "return ref(handle) in set(self.handles.values())",
+        "tests/client/look/test_library_callbacks.py::test_two_timers_due_at_the_same_time_are_not_compared",
     ),
 )

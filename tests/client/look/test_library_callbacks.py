@@ -110,6 +110,37 @@ def test_a_library_method_that_a_handler_gives_to_a_timer_is_pending_work(
         assert len(found) == (0 if before else 1)
 
 
+def test_two_timers_due_at_the_same_time_are_not_compared(alone: Callable[..., Agent], ticking: Ticking) -> None:
+    """It would run the application's code: asyncio compares their arguments."""
+    front, compared = alone("front"), []
+    due = ticking.loop.time() + PATIENCE_SECONDS
+
+    class Job:
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    jobs: queue.Queue[Job] = queue.Queue()
+
+    def later() -> None:
+        ticking.loop.call_at(due, jobs.put, Job())
+
+    def place(request: bytes, context: Any) -> bytes:
+        ticking.do(later)
+        return request
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        ticking.do(later)
+        compared.clear()  # by the loop itself, which sorts its timers
+        stub(b"")
+        compared.clear()
+        assert found_by(front, "put, scheduled on an event loop")
+        assert not compared
+
+
 async def test_the_timers_of_sleeping_tasks_are_not_pending_work_of_their_own(alone: Callable[..., Agent]) -> None:
     front = alone("front")
     sleeps = asyncio.create_task(asyncio.sleep(PATIENCE_SECONDS))

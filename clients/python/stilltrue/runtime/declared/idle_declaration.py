@@ -27,8 +27,8 @@ class IdleDeclaration:
     ``since`` (epoch; ``since_ticks``: clock ticks since the machine booted), the ``alarms`` and timer ``descriptors`` that were
     set, the threads of ``libraries``, and the ``pool_items`` on which process pools worked.
 
-    ``handles``: the callbacks that event loops had scheduled, and ``scheduled``: their code, which may schedule itself again.
-    ``standing``, ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a
+    ``handles``: the callbacks that event loops had scheduled, by ``id`` (comparing two would run the application's code).
+    ``scheduled``: their code, which may schedule itself again. ``standing``, ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a
     message that came.
     ``standing_children``: likewise for the threads of the ``children``. ``members``: the children that had joined a detector.
     ``untimed``, ``untimed_tasks``: the threads and tasks that waited without a timeout; ``polling``: the threads (native ids)
@@ -47,7 +47,7 @@ class IdleDeclaration:
     children: frozenset[tuple[int, int]] = frozenset()
     members: frozenset[tuple[int, int]] = frozenset()
     pool_items: frozenset[tuple[int, int]] = frozenset()
-    handles: frozenset[ref[asyncio.Handle]] = frozenset()
+    handles: dict[int, ref[asyncio.Handle]] = field(default_factory=dict)
     scheduled: frozenset[CodeType] = frozenset()
     standing: dict[int, compat.Where] = field(default_factory=dict)
     standing_tasks: dict[ref[compat.Task], compat.Where] = field(default_factory=dict)
@@ -59,6 +59,11 @@ class IdleDeclaration:
     declaring: Container[int] = frozenset()
     by: int = 0
     made_at: float = inf
+
+    def covers(self, handle: asyncio.Handle) -> bool:
+        """Whether this callback was scheduled then."""
+        known = self.handles.get(id(handle))
+        return known is not None and known() is handle
 
 
 def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDeclaration:
@@ -83,7 +88,7 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
         children=frozenset(child.key for child in children),
         members=frozenset(child.key for child in children if joined_at(child) is not None),
         pool_items=frozenset().union(*(compat.pool_items(frame) for those in frames.values() for frame in those)),
-        handles=frozenset(map(ref, handles)),
+        handles={id(handle): ref(handle) for handle in handles},
         scheduled=frozenset(code for code in codes if code is not None),
         standing=compat.standing_threads(),
         standing_tasks={ref(task): where for task, where in compat.standing_tasks(read).items()},

@@ -288,7 +288,7 @@ def _is_new_on_loop(places: Places, handle: asyncio.Handle, callback: Any, cover
     code, _, _ = compat.code_behind(callback)
     if code is not None and is_application(code):
         return _is_of_application(code) and code not in covered.scheduled
-    return acts_for_application(callback) and ref(handle) not in covered.handles  # ``event.set``, ``thread.start``
+    return acts_for_application(callback) and not covered.covers(handle)  # ``event.set``, ``thread.start``
 
 
 def _left_behind(places: Places, thing: object, served: set[int]) -> Root | None:
