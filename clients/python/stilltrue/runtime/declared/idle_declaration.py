@@ -28,8 +28,8 @@ class IdleDeclaration:
     set, the threads of ``libraries``, and the ``pool_items`` on which process pools worked.
 
     ``handles``: the callbacks that event loops had scheduled, by ``id`` (comparing two would run the application's code).
-    ``scheduled``: their code, which may schedule itself again. ``standing``, ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a
-    message that came.
+    ``scheduled``: their code, which may schedule itself again. ``standing``, ``standing_tasks``: where the threads (identities)
+    and tasks stood. One that is elsewhere since acts on a message that came.
     ``standing_children``: likewise for the threads of the ``children``. ``members``: the children that had joined a detector.
     ``untimed``, ``untimed_tasks``: the threads and tasks that waited without a timeout; ``polling``: the threads (native ids)
     that so waited for descriptors. ``foreign_loops``: by thread (identity), the loops of libraries other than asyncio.
