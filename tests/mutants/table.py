@@ -1790,7 +1790,7 @@ MUTANTS = (
     Mutant(
         "a task that a handler has left behind may rest",
         "stilltrue.runtime.look.activity",
-        "not (compat.is_grpc_task(task) or task_rests(task, timed))",
+        "not (compat.is_grpc_task(task) or _is_left_at_rest(task, timed))",
         "not compat.is_grpc_task(task)",
         "tests/client/look/test_library_callbacks.py::test_a_task_left_behind_by_a_handler_is_idle_while_it_rests",
     ),
@@ -1870,5 +1870,12 @@ MUTANTS = (
         "return known is not None and known() is handle",
         "return ref(handle) in set(self.handles.values())",
         "tests/client/look/test_library_callbacks.py::test_two_timers_due_at_the_same_time_are_not_compared",
+    ),
+    Mutant(
+        "a task that a handler has left behind may wait for a peer",
+        "stilltrue.runtime.look.activity",
+        " and next(iter(socket_callbacks(task.get_loop())), None) is None",
+        "",
+        "tests/client/look/test_library_callbacks.py::test_a_task_left_behind_that_a_peer_may_wake_is_at_work",
     ),
 )

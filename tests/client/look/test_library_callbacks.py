@@ -7,6 +7,7 @@ import ctypes
 import functools
 import os
 import queue
+import socket
 import struct
 import sys
 import threading
@@ -268,6 +269,34 @@ async def test_a_task_left_behind_by_a_handler_is_idle_while_it_rests(alone: Cal
         found = await asyncio.to_thread(acting, front)
         assert [text.partition("/Place")[0] for text in found] == ([] if rests else ["task worker, left behind by front"])
         kept.pop().cancel()
+
+
+async def test_a_task_left_behind_that_a_peer_may_wake_is_at_work(alone: Callable[..., Agent]) -> None:
+    """The handler has asked a peer that is no member, over a protocol of the application's own."""
+    front, kept = alone("front"), set()
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+    class Answers(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            answers.put_nowait(data)
+
+    async def worker() -> None:
+        await answers.get()
+
+    async def place(request: bytes, context: Any) -> bytes:
+        if request:
+            kept.add(asyncio.create_task(worker(), name="worker"))
+        return request
+
+    here, there = socket.socketpair()
+    async with served_on_loop(front, place) as stub:
+        transport, _ = await asyncio.get_running_loop().create_connection(Answers, sock=here)
+        await stub(b"")
+        await stub(b"x")
+        assert await asyncio.to_thread(found_by, front, "task worker, left behind by front")
+        kept.pop().cancel()
+        transport.close()
+        there.close()
 
 
 @pytest.mark.parametrize("finished", [True, False])

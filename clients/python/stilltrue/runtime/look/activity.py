@@ -12,9 +12,10 @@ Rules:
    thread that now runs a scheduler but did not then.
    An event loop of trio or Twisted is at work if it runs a task, or has more timers or descriptors to wait for than then.
 4. A task or timer whose context comes from a finished handler was left behind by that handler, and an application task
-   may have been started later by no known party: they are at work unless the task rests. A timer or callback counts if its
-   code was not scheduled before (code scheduled before may reschedule itself), or if it was scheduled since and is a call on a
-   channel or a library's method that makes others go on (``event.set``, ``thread.start``). Timers of HTTP and
+   may have been started later by no known party: they are at work unless the task rests. (One that a handler has left does not
+   rest where the application's own protocol or reader of a socket may wake it: it may wait for a peer.) A timer or callback
+   counts if its code was not scheduled before (code scheduled before may reschedule itself), or if it was scheduled since and
+   is a call on a channel or a library's method that makes others go on (``event.set``, ``thread.start``). Timers of HTTP and
    database libraries do not count, since they close idle connections, nor do the threads and tasks of the latter, which keep
    pools of connections: who waits for a connection counts itself.
 5. Future callbacks of executors, alarms, timers in C and channels count too, and child processes started later, or at work
@@ -47,6 +48,7 @@ from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look import reactivation
 from stilltrue.runtime.look.idle_positions import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
 from stilltrue.runtime.look.pollers import is_poller, is_polling_task
+from stilltrue.runtime.look.ways_out.kinds.wakers import socket_callbacks
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 
@@ -224,11 +226,16 @@ def _acting_tasks(
             how = "resumed since the first call"
         elif covered is not None and task is not main and is_polling_task(task, covered, timed, places.first_acted):
             how = "has called by itself since the first call"
-        elif root is not None and root.task is not task and not (compat.is_grpc_task(task) or task_rests(task, timed)):
+        elif root is not None and root.task is not task and not (compat.is_grpc_task(task) or _is_left_at_rest(task, timed)):
             how = f"left behind by {root.party}"
         if how:
             stack = places.of_task(task, None).stack()
             yield f"task {task.get_name()}, {how}: {stack[0] if stack else 'not started'}"
+
+
+def _is_left_at_rest(task: Task, timed: frozenset[int]) -> bool:
+    """Whether a task that a handler has left behind rests, and no callback of the application for a socket may wake it."""
+    return task_rests(task, timed) and next(iter(socket_callbacks(task.get_loop())), None) is None
 
 
 def _is_task_that_keeps_pool(task: Task) -> bool:
