@@ -124,9 +124,37 @@ MUTANTS = (
     Mutant(
         "a request that is cancelled cancels nothing that it awaits",
         "stilltrue.runtime.waits.reachability.mentions",
-        "(WITH_ITS_WAITER in waking and not completes_only_own(codes)) or ",
+        "(WITH_ITS_WAITER in waking and not completes_only_own(own)) or ",
         "",
         "tests/client/waits/test_requests_on_loops.py::test_a_method_that_may_end_the_wait_makes_it_unknown",
+    ),
+    Mutant(
+        "a task that is cancelled cancels nothing that it is handed",
+        "stilltrue.runtime.waits.reachability.mentions",
+        "if awaits and not completes_only_own([one for one in kept if is_application(one)]):",
+        "if False:",
+        "tests/client/waits/test_requests_on_loops.py::test_so_does_a_task_that_awaits_it_for_when_that_is_cancelled_it_is_too",
+    ),
+    Mutant(
+        "what an executor has yet to run ends nothing",
+        "stilltrue.runtime.waits.reachability.requests",
+        "if any(may_end(item.fn, waking) for item in items_behind(frames) if not _is_of_grpc(item.fn)):",
+        "if False:",
+        "tests/client/waits/test_requests_to_come.py::test_so_does_the_thread_of_an_executor_for_what_it_has_yet_to_run",
+    ),
+    Mutant(
+        "what a handler awaits below the agent's wrapper is the agent's own wait",
+        "stilltrue.runtime.waits.process_view",
+        " and not is_application(stack.frames[0].f_code)",
+        "",
+        "tests/client/waits/test_requests_on_loops.py::test_a_future_that_a_handler_awaits_itself_is_searched_for",
+    ),
+    Mutant(
+        "the end of a task calls nothing",
+        "stilltrue.runtime.waits.reachability.on_loops",
+        " or _calls_at_end(task, may_end):",
+        ":",
+        "tests/client/waits/test_requests_on_loops.py::test_a_task_whose_end_calls_what_ends_the_wait_stands_for_the_requests_to_come",
     ),
     Mutant(
         "any method sets only its own events",

@@ -25,6 +25,7 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability import requests, thread_waits
 from stilltrue.runtime.waits.reachability.task_waits import TaskWaits
 from stilltrue.runtime.waits.reachability.waking import names_ending
+from tests.client.look.worlds import report_of
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),
@@ -168,6 +169,24 @@ async def a_task_that_may_be_handed_it(desk: Desk) -> None:
     await asyncio.sleep(0)
 
 
+async def awaits_what_comes(box: Box) -> None:
+    await (await box.get())
+
+
+async def awaits_what_comes_for_a_time(box: Box) -> None:
+    await asyncio.wait_for(await box.get(), FAR_SECONDS)
+
+
+async def a_task_that_may_await_it(desk: Desk) -> None:
+    desk.kept.append(asyncio.create_task(awaits_what_comes(desk.box), name="awaits"))
+    await asyncio.sleep(0)
+
+
+async def a_task_that_may_await_it_for_a_time(desk: Desk) -> None:
+    desk.kept.append(asyncio.create_task(awaits_what_comes_for_a_time(desk.box), name="awaits"))
+    await asyncio.sleep(0)
+
+
 async def a_coroutine_that_has_yet_to_begin(desk: Desk) -> None:
     _PAUSED.append(answer_later(desk.box))
 
@@ -296,6 +315,12 @@ def test_a_task_that_ends_what_it_is_handed_stands_for_the_requests_to_come(alon
         assert reached == {"answers"}
 
 
+@pytest.mark.parametrize("beside", [a_task_that_may_await_it, a_task_that_may_await_it_for_a_time])
+def test_so_does_a_task_that_awaits_it_for_when_that_is_cancelled_it_is_too(alone: Callable[..., Agent], beside: Any) -> None:
+    with asking(alone("front"), beside, Hand="hand_on") as reached:
+        assert reached == {"awaits"}
+
+
 @pytest.mark.parametrize("beside", [a_coroutine_that_has_yet_to_begin, a_suspended_generator])
 def test_a_coroutine_that_anybody_may_resume_makes_it_unknown(alone: Callable[..., Agent], beside: Any) -> None:
     with asking(alone("front"), beside, Hand="hand_on") as reached:
@@ -317,6 +342,30 @@ def test_a_method_that_sets_its_own_event_is_no_way_to_set_another(alone: Callab
 def test_a_method_that_sets_any_event_makes_it_unknown(alone: Callable[..., Agent]) -> None:
     with asking(alone("front"), ask="ask_for_an_event", callers=2, Answer="answer") as reached:
         assert reached is None
+
+
+def test_a_task_whose_end_calls_what_ends_the_wait_stands_for_the_requests_to_come(alone: Callable[..., Agent]) -> None:
+    async def calls_at_its_end(desk: Desk) -> None:
+        def done(_: Any, box: Box = desk.box) -> None:
+            answer(box)
+
+        await a_task_that_sleeps(desk)
+        desk.kept[0].add_done_callback(done)
+
+    with asking(alone("front"), calls_at_its_end, Hand="hand_on") as reached:
+        assert reached == {"sleeper"}
+
+
+def test_a_future_that_a_handler_awaits_itself_is_searched_for(alone: Callable[..., Agent]) -> None:
+    agent = alone("front")
+    with asking(agent):
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not any(
+            names_ending(task) for one in agent._observer.searchers.reached._candidates.values() if (task := one.task())
+        ):
+            assert time.monotonic() < until
+            report_of(agent)
+            known = agent._observer.searchers.reached._candidates
 
 
 def test_what_a_cut_cannot_prove_is_proved_between_cuts(alone: Callable[..., Agent]) -> None:

@@ -69,6 +69,9 @@ class Desk:
     def count(self, request: bytes, context: Any) -> bytes:
         return b"%d" % len(self.pending)
 
+    def count_kinds(self, request: bytes, context: Any) -> bytes:
+        return b"%d" % len(set(map(type, self.pending.values())))
+
     def answer(self, request: bytes, context: Any) -> bytes:
         self.pending[request].set()
         return request
@@ -161,6 +164,12 @@ def test_a_method_that_does_not_end_the_wait_is_no_way_to_end_it(alone: Callable
         assert reached == set()
 
 
+def test_nor_is_one_that_makes_a_set(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, Count=desk.count_kinds) as reached:
+        assert reached == set()
+
+
 def test_a_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent]) -> None:
     desk = Desk()
     with asking(alone("front"), desk, Answer=desk.answer) as reached:
@@ -196,6 +205,20 @@ def test_a_thread_that_ends_what_it_is_handed_stands_for_the_requests_to_come(al
         with asking(alone("front"), desk, Hand=desk.hand_on) as reached:
             assert reached == {"sender"}
     thread.join(PATIENCE_SECONDS)
+
+
+def test_so_does_the_thread_of_an_executor_for_what_it_has_yet_to_run(alone: Callable[..., Agent]) -> None:
+    def sends(box: queue.Queue[Any]) -> None:
+        box.get_nowait().set()
+
+    desk, gate = Desk(), threading.Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="items") as executor:
+        executor.submit(gate.wait)
+        executor.submit(sends, desk.box)
+        with asking(alone("front"), desk, Hand=desk.hand_on) as reached:
+            assert reached == {"items"}
+        desk.box.put(threading.Event())
+        gate.set()
 
 
 def test_what_a_hang_up_calls_is_a_way_to_end_the_wait(alone: Callable[..., Agent]) -> None:

@@ -26,7 +26,7 @@ from stilltrue.model import ENDED, PartyName, ProcessName, party
 from stilltrue.runtime import compat
 from stilltrue.runtime.cached_attribute import CachedAttribute
 from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames_of_others
-from stilltrue.runtime.introspection.origins import is_ours
+from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import awaiters, read
 from stilltrue.runtime.introspection.threads_and_tasks import blocked_loops, call_served_in
 from stilltrue.runtime.look.budget import Budget
@@ -431,7 +431,10 @@ def _may_be_searched(stack: CallStack) -> bool:
     task = stack.task
     if task is None or not stack.frames or compat.task_waits_at(task) is None:
         return False
-    return read(task, stack.future) is None and not any(is_ours(frame.f_code) for frame in stack.frames[:2])
+    of_shells = is_ours(stack.frames[0].f_code) or (
+        len(stack.frames) > 1 and is_ours(stack.frames[1].f_code) and not is_application(stack.frames[0].f_code)
+    )
+    return read(task, stack.future) is None and not of_shells
 
 
 def _task_of(ender: Ender) -> Any:

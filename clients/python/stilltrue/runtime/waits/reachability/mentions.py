@@ -6,16 +6,19 @@ Rules:
 2. A future or event that code has made itself is another one. The builtin ``set`` is none of an event, and a dictionary's
    ``get`` takes nothing out of a queue.
 3. The standard library and gRPC set, complete and cancel only what is their own.
-4. If a task awaits a future, so may a method, whose caller may cancel it: that cancels the future, if it is not its own.
+4. If a task awaits a future, so may a method, whose caller may cancel it, or another task: that cancels the future, if it is
+   not its own.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.instructions import is_jump
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours, is_own_code
 from stilltrue.runtime.look.called_code.reachable_names import codes_reached, reachable_names
@@ -24,11 +27,13 @@ from stilltrue.runtime.look.code.names import words_in
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
 from stilltrue.runtime.waits.holders.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.queue_operations import GET, GET_NOWAIT, queue_operations
+from stilltrue.runtime.waits.holders.with_blocks import instructions_of
 from stilltrue.runtime.waits.reachability.code_names import names_ahead, names_of
 from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER, mentioned_ahead
 
 _COMPLETING, _SETTING = frozenset({"set_result", "set_exception", "cancel"}), frozenset({"set"})
 _TAKING = frozenset({GET, GET_NOWAIT})
+_AWAITING = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def may_end(function: Any, waking: frozenset[str]) -> bool:
@@ -46,20 +51,33 @@ def may_end(function: Any, waking: frozenset[str]) -> bool:
     if not mentioned and WITH_ITS_WAITER not in waking:
         return False
     codes = codes_reached(code, names, carried)
-    return (WITH_ITS_WAITER in waking and not completes_only_own(codes)) or _is_of_others(mentioned, codes)
+    own = [one for one in codes if is_application(one)]
+    return (WITH_ITS_WAITER in waking and not completes_only_own(own)) or _is_of_others(mentioned, codes)
 
 
 def may_end_ahead(frame: FrameType, waking: frozenset[str]) -> bool:
     """Whether the rest of a frame's code may end a wait, as in :func:`may_end`."""
+    code = frame.f_code
     mentioned = waking & mentioned_ahead(frame)
-    if not mentioned:
+    awaits = WITH_ITS_WAITER in waking and bool(code.co_flags & _AWAITING) and is_application(code)
+    if not mentioned and not awaits:
         return False
-    ahead, code = ahead_of(frame.f_code, frame.f_lasti), frame.f_code
-    begin = ahead.names | ahead.stored if ahead.known else None
+    ahead = ahead_of(code, frame.f_lasti)
     named = names_ahead(frame)
-    codes = codes_reached(code, frame.f_globals, variables_of(frame).values(), begin)
-    counts = code.co_name in named or not {*mentioned, *COMPUTING}.isdisjoint(named)
-    return _is_of_others(mentioned, [one for one in codes if counts or one is not code])
+    codes = codes_reached(
+        code, frame.f_globals, variables_of(frame).values(), ahead.names | ahead.stored if ahead.known else None
+    )
+    counts = code.co_name in named or not {*mentioned, *COMPUTING}.isdisjoint(named) or (awaits and _awaits_again(frame))
+    kept = [one for one in codes if counts or one is not code]
+    if awaits and not completes_only_own([one for one in kept if is_application(one)]):
+        return True
+    return bool(mentioned) and _is_of_others(mentioned, kept)
+
+
+def _awaits_again(frame: FrameType) -> bool:
+    """Whether the code after the instruction at which a frame is awaits something or goes back to the beginning of a loop."""
+    after = (one for one in instructions_of(frame.f_code) if one.offset > frame.f_lasti)
+    return any(one.opname == "GET_AWAITABLE" or (is_jump(one) and one.argval < frame.f_lasti) for one in after)
 
 
 def _is_of_others(mentioned: frozenset[str], codes: Sequence[CodeType]) -> bool:

@@ -2,9 +2,10 @@
 
 Rules:
 
-1. A task counts if the rest of its coroutines' code mentions what ends the wait; a task's step, and asyncio's and gRPC's own
-   callbacks, end only waits of their own. A callback, timer, reader or signal handler of the loop counts if its function
-   mentions it, or one that it carries (the factory of a listening socket's protocols); the loop's thread runs them.
+1. A task counts if the rest of its coroutines' code mentions what ends the wait, or a function does that is called at its end or
+   at that of what it awaits. A task's step, and asyncio's and gRPC's own callbacks, end only waits of their own. A callback,
+   timer, reader or signal handler of the loop counts if its function mentions it, or one that it carries (the factory of a
+   listening socket's protocols); the loop's thread runs them.
 2. So does a protocol of a connection, of which asyncio's own are none: what they call for a new connection is a task.
 3. Nothing is known of a task that is about to run, nor of one whose loop does not run, if it counts by rule 1. Nor of any other
    suspended coroutine or asynchronous generator of the application whose code mentions it.
@@ -21,7 +22,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
-from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.waits.reachability.loop_contents import LoopContents, is_running
 from stilltrue.runtime.waits.reachability.mentions import may_end_ahead
 
@@ -60,7 +61,7 @@ def handed_to(
         if calls or any(_receives(one, may_end) for one in compat.protocols_of(loop)):
             found.add(ident)
     for task in every:
-        if any(may_end_ahead(frame, waking) for frame in _frames_of(task)):
+        if any(may_end_ahead(frame, waking) for frame in _frames_of(task)) or _calls_at_end(task, may_end):
             if id(task) not in contents.scheduled:
                 return None
             found.add(contents.reacher(id(task)))
@@ -84,6 +85,12 @@ def _frames_of(task: Task) -> list[FrameType]:
     return [frame for one in compat.await_chain(task.get_coro()) if (frame := frame_of(one)) is not None]
 
 
+def _calls_at_end(task: Task, may_end: MayEnd) -> bool:
+    """Whether a callback counts that runs at the end of a task or of what it awaits."""
+    awaited = (task, blocking_future(task))
+    return any(_calls(callback, may_end) for one in awaited if one is not None for callback, _ in compat.callbacks_of(one))
+
+
 def _may_run(handle: asyncio.Handle, may_end: MayEnd) -> bool:
     callback, arguments = compat.callback_of(handle)
     return not compat.belongs_to_task(callback) and any(_calls(one, may_end) for one in (callback, *arguments))
@@ -94,6 +101,8 @@ def _calls(thing: Any, may_end: MayEnd, depth: int = 0) -> bool:
     kind = type(thing)
     if issubclass(kind, type):
         return _receives(thing, may_end)
+    if kind is list:  # of callbacks, as gRPC keeps them
+        return any(_calls(one, may_end, _CARRIED_DEPTH_MAX) for one in list(thing))
     carried = compat.bound_to(thing) if kind is not partial else (thing.func, *thing.args, *thing.keywords.values())
     if kind in (FunctionType, MethodType):
         code, _, _ = compat.code_behind(thing)

@@ -8,9 +8,10 @@ Rules:
 2. If all workers of the server are busy, a request begins once one of them continues: so these reach the object in its stead.
    Nothing is proved if the application can give the pool more workers, or a method has a pool of its own.
 3. Any other method can only hand the object to a party that then ends the wait: a thread whose remaining code mentions what
-   does so. These threads count as able to reach the object. So does a timer whose function mentions it, and any other thread
-   that runs neither the application's own code nor gRPC's and is no idle worker: what it is to call is unknown. So do a task of
-   an event loop, and the loop's thread for the loop's callbacks (:mod:`~stilltrue.runtime.waits.reachability.on_loops`).
+   does so. These threads count as able to reach the object. So do a timer whose function mentions it, an executor's thread for
+   the items in its queue, and any other thread that runs neither the application's own code nor gRPC's and is no idle worker:
+   what it is to call is unknown. So do a task of an event loop, and the loop's thread for the loop's callbacks
+   (:mod:`~stilltrue.runtime.waits.reachability.on_loops`).
 4. If a suspended generator of the application mentions what ends the wait, nothing is proved. Nor is it if the wait ends in
    another way: a wait for a child process.
 """
@@ -38,7 +39,7 @@ from stilltrue.runtime.waits.reachability.code_names import census
 from stilltrue.runtime.waits.reachability.loop_contents import LoopContents
 from stilltrue.runtime.waits.reachability.mentions import may_end, may_end_ahead
 from stilltrue.runtime.waits.reachability.on_loops import handed_to, loops_of, others_mention, servers_on
-from stilltrue.runtime.waits.resolvers.executors import GROWING, executor_of
+from stilltrue.runtime.waits.resolvers.executors import GROWING, executor_of, items_behind
 
 SECONDS_MAX = 0.1
 """Processor time to read the methods."""
@@ -111,8 +112,16 @@ def _may_have_own_pool(behaviour: Any) -> bool:
     return type(behaviour) not in (FunctionType, MethodType) or any(hasattr(behaviour, name) for name in _OWN_POOL)
 
 
+def _is_of_grpc(function: Any) -> bool:
+    """Whether it is what gRPC runs for a request: rules 1 and 2 are about that."""
+    code, _, _ = compat.code_behind(function)
+    return code is not None and compat.is_grpc(code.co_filename)
+
+
 def _may_end(frames: Sequence[FrameType], waking: frozenset[str]) -> bool:
-    """Rule 3, for a thread with these frames."""
+    """Rule 3, for a thread with these frames, and for the items that are queued behind it."""
+    if any(may_end(item.fn, waking) for item in items_behind(frames) if not _is_of_grpc(item.fn)):
+        return True
     if any(is_own_code(frame.f_code) for frame in frames):
         return any(may_end_ahead(frame, waking) for frame in frames)
     timer = next((variables_of(one).get("self") for one in frames if one.f_code is threading.Timer.run.__code__), None)
