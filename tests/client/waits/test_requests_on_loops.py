@@ -365,7 +365,6 @@ def test_a_future_that_a_handler_awaits_itself_is_searched_for(alone: Callable[.
         ):
             assert time.monotonic() < until
             report_of(agent)
-            known = agent._observer.searchers.reached._candidates
 
 
 def test_what_a_cut_cannot_prove_is_proved_between_cuts(alone: Callable[..., Agent]) -> None:

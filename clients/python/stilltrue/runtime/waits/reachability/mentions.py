@@ -33,6 +33,8 @@ from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER, mention
 
 _COMPLETING, _SETTING = frozenset({"set_result", "set_exception", "cancel"}), frozenset({"set"})
 _TAKING = frozenset({GET, GET_NOWAIT})
+_OF_AWAIT = "JUMP_BACKWARD_NO_INTERRUPT"
+"""The instruction that ends the loop of an ``await`` itself."""
 _AWAITING = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -77,7 +79,8 @@ def may_end_ahead(frame: FrameType, waking: frozenset[str]) -> bool:
 def _awaits_again(frame: FrameType) -> bool:
     """Whether the code after the instruction at which a frame is awaits something or goes back to the beginning of a loop."""
     after = (one for one in instructions_of(frame.f_code) if one.offset > frame.f_lasti)
-    return any(one.opname == "GET_AWAITABLE" or (is_jump(one) and one.argval < frame.f_lasti) for one in after)
+    loops = (one for one in after if one.opname == "GET_AWAITABLE" or (is_jump(one) and one.argval < frame.f_lasti))
+    return any(one.opname != _OF_AWAIT for one in loops)
 
 
 def _is_of_others(mentioned: frozenset[str], codes: Sequence[CodeType]) -> bool:

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A task counts if the rest of its coroutines' code mentions what ends the wait, or a function does that is called at its end or
-   at that of what it awaits. A task's step, and asyncio's and gRPC's own callbacks, end only waits of their own. A callback,
+1. A task counts if the rest of its coroutines' code mentions what ends the wait, or a function does that its end calls, or the
+   end of what it awaits. A task's step, and asyncio's and gRPC's own callbacks, end only waits of their own. A callback,
    timer, reader or signal handler of the loop counts if its function mentions it, or one that it carries (the factory of a
    listening socket's protocols); the loop's thread runs them.
 2. So does a protocol of a connection, of which asyncio's own are none: what they call for a new connection is a task.
