@@ -215,10 +215,12 @@ def test_so_does_the_thread_of_an_executor_for_what_it_has_yet_to_run(alone: Cal
     with ThreadPoolExecutor(1, thread_name_prefix="items") as executor:
         executor.submit(gate.wait)
         executor.submit(sends, desk.box)
-        with asking(alone("front"), desk, Hand=desk.hand_on) as reached:
-            assert reached == {"items"}
-        desk.box.put(threading.Event())
-        gate.set()
+        try:
+            with asking(alone("front"), desk, Hand=desk.hand_on) as reached:
+                assert reached == {"items"}
+        finally:
+            desk.box.put(threading.Event())
+            gate.set()
 
 
 def test_what_a_hang_up_calls_is_a_way_to_end_the_wait(alone: Callable[..., Agent]) -> None:
