@@ -16,6 +16,7 @@ _PACKAGES = "tests/client/look/ways_out/test_ways_out_through_packages.py::"
 _UNKNOWN = (
     "tests/client/waits/releasers/test_releasers_by_unknown_code.py::test_code_that_may_run_any_code_may_release_the_lock"
 )
+_OF_MODULES = "tests/client/waits/test_own_modules.py::"
 _OF_CALLS = "tests/client/look/ways_out/test_ways_out_of_interceptors.py"
 
 
@@ -1768,10 +1769,80 @@ MUTANTS = (
     ),
     Mutant(
         "a coroutine that has ended reaches nothing",
-        "stilltrue.runtime.waits.reachability.thread_reach",
-        "or frame is None or is_running(one):",
-        "or is_running(one):",
+        "stilltrue.runtime.waits.reachability.module_names",
+        "code is not None and frame is not None and not",
+        "code is not None and not",
         "tests/client/waits/test_exit.py::test_a_thread_that_nobody_can_end_keeps_the_program_from_ending",
+    ),
+    Mutant(
+        "only functions of its own module reach a global",
+        "stilltrue.runtime.waits.reachability.module_names",
+        "elif not own or",
+        "elif own or",
+        _OF_MODULES + "test_who_can_name_a_global_of_a_module_can_reach_it",
+    ),
+    Mutant(
+        "a computed name reaches no global",
+        "stilltrue.runtime.waits.reachability.module_names",
+        " or takes_any_global(code, space)",
+        "",
+        _OF_MODULES + "test_who_can_name_a_global_of_a_module_can_reach_it",
+    ),
+    Mutant(
+        "a module leads to nothing",
+        "stilltrue.runtime.waits.reachability.module_names",
+        "    found.referrers.setdefault(held, set()).add(id(module))\n    return module",
+        "    return None",
+        _OF_MODULES + "test_who_can_name_a_global_of_a_module_can_reach_it",
+    ),
+    Mutant(
+        "any code that uses a name reaches the global of that name",
+        "stilltrue.runtime.waits.reachability.module_names",
+        "name not in variables or name in others",
+        "True",
+        _OF_MODULES + "test_who_does_not_name_it_cannot",
+    ),
+    Mutant(
+        "a module that is yet to be loaded names no global",
+        "stilltrue.runtime.waits.reachability.module_names",
+        " or _imports_part(code, space)",
+        "",
+        _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
+    ),
+    Mutant(
+        "a library's module counts as the application's own",
+        "stilltrue.runtime.waits.reachability.module_names",
+        'return module if name == "__main__" or _is_own(module) else None',
+        "return module",
+        _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
+    ),
+    Mutant(
+        "a library to load counts as the application's own",
+        "stilltrue.runtime.waits.reachability.code_names",
+        " and not is_library_to_load(one)",
+        "",
+        _OF_MODULES + "test_a_library_that_is_yet_to_be_loaded_does_not",
+    ),
+    Mutant(
+        "a class whose base is a library's leads only where its references do",
+        "stilltrue.runtime.waits.reachability.own_classes",
+        "all(_is_plain(one) for one in (*bases, *type(thing).__mro__))",
+        "True",
+        _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
+    ),
+    Mutant(
+        "nobody follows a weak reference to a class",
+        "stilltrue.runtime.waits.reachability.own_classes",
+        "sys.getrefcount(one) - overhead > bases",
+        "False",
+        _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
+    ),
+    Mutant(
+        "abstract classes follow their weak references",
+        "stilltrue.runtime.waits.reachability.own_classes",
+        "not _compares(one.__callback__) and ",
+        "",
+        _OF_MODULES + "test_who_does_not_name_it_cannot",
     ),
     Mutant(
         "named tuples have methods of their own",

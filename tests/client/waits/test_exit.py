@@ -30,6 +30,15 @@ def work():
         item()
 """
 _WORK = _QUEUE + 'threading.Thread(target=work, name="work").start()'
+_ENDED = """
+async def names():
+    print(work)
+kept = names()
+try:
+    kept.send(None)
+except StopIteration:
+    pass
+"""
 ROOT = Path(__file__).parents[3]
 Told = Callable[[str], dict[str, Any]]
 needs_memory = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
@@ -68,7 +77,7 @@ def stuck(waits: dict[str, list[str]]) -> set[str]:
         _WORK,
         'threading.Thread(target=lambda: threading.Event().wait(), name="work").start()',
         _QUEUE + 'ThreadPoolExecutor(1, "work").submit(work)',
-        f"{_WORK}\nasync def names():\n    work()\nkept = names()\nkept.close()",
+        _WORK + _ENDED,
     ],
     ids=["queue", "event", "executor", "beside a coroutine that has ended"],
 )

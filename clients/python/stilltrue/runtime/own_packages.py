@@ -125,6 +125,18 @@ def file_of(module: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+@functools.lru_cache(maxsize=1_000)
+def is_library_to_load(module: str) -> bool:
+    """Whether a module that is not loaded yet would come from an installed package that is not the application's own."""
+    name = module.partition(".")[0]
+    for folder in sys.path:
+        places = (os.path.join(folder or ".", one) for one in (name, f"{name}.py"))  # noqa: PTH118 - as text, for package_of
+        place = next((one for one in places if os.path.exists(one)), None)  # noqa: PTH110
+        if place is not None:
+            return is_installed_library(place)
+    return False
+
+
 @functools.lru_cache(maxsize=1)
 def _started() -> frozenset[str]:
     """The names of the packages that have the program that was started."""

@@ -65,17 +65,23 @@ def clear_caches() -> None:
 
 def imported(words: frozenset[str], names: Mapping[str, Any]) -> Iterator[ModuleType | None]:
     """The modules imported by code with the globals ``names``; None for one that is not loaded yet (rule 3)."""
+    for name in names_imported(words, names):
+        module = sys.modules.get(name)
+        if type(module) is ModuleType:
+            yield module
+        elif module is None and name.partition(".")[0] not in sys.stdlib_module_names:
+            yield None
+
+
+def names_imported(words: frozenset[str], names: Mapping[str, Any]) -> Iterator[str]:
+    """The full names of the modules imported by code with the globals ``names``."""
     for word in _imports_in(words):
         name = word.removeprefix(IMPORT)
         if name.startswith("."):
             steps = len(name) - len(name.lstrip("."))
             package = str(names.get("__package__") or "").rsplit(".", steps - 1)[0]
             name = f"{package}.{name.lstrip('.')}".rstrip(".")
-        module = sys.modules.get(name)
-        if type(module) is ModuleType:
-            yield module
-        elif module is None and name.partition(".")[0] not in sys.stdlib_module_names:
-            yield None
+        yield name
 
 
 @functools.lru_cache(maxsize=_WORDS_MAX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
@@ -10,18 +11,21 @@ from stilltrue.runtime.introspection.collector import objects_of
 from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.called_code.call_graph import names_in
-from stilltrue.runtime.look.called_code.methods import imported
+from stilltrue.runtime.look.called_code.methods import names_imported
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES
+from stilltrue.runtime.own_packages import is_library_to_load
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 
-_ANYWHERE = frozenset({"globals", "vars", "eval", "exec", "__globals__", "modules", "__main__", "import_module", "__import__"})
+_ANYWHERE = frozenset(
+    {"globals", "vars", "eval", "exec", "__globals__", "modules", "__main__", "import_module", "__import__"}
+) | frozenset({"getmodule", "import_string", "resolve_name"})
 """Application code that mentions one of these may reach any global."""
 LOCALS = _ANYWHERE | {"locals"}
 """Code that mentions one of these may read any of its variables."""
-_EVERYTHING = frozenset({"_current_frames", "get_objects", "get_referrers", "_active"})
-"""Application code that mentions one of these may reach any object."""
+_EVERYTHING = frozenset({"_current_frames", "get_objects", "get_referrers", "_active", "__subclasses__"})
+"""Application code that mentions one of these may reach any object, or objects of any class."""
 _PAUSED = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _COUNTED = frozenset({FunctionType, *_PAUSED})
 
@@ -63,8 +67,11 @@ def may_name_anything_ahead(frame: FrameType) -> bool:
 
 
 def imports_another(words: frozenset[str], names: dict[str, Any]) -> bool:
-    """Whether code that mentions these words imports a module that is yet to be loaded."""
-    return None in imported(words, names)
+    """Whether code that mentions these words imports a module, other than a library's, that is yet to be loaded."""
+    return any(
+        sys.modules.get(one) is None and one.partition(".")[0] not in sys.stdlib_module_names and not is_library_to_load(one)
+        for one in names_imported(words, names)
+    )
 
 
 @cached_by_code

@@ -4,15 +4,16 @@ Rules:
 
 1. The objects that refer to an object lead to it, and so do those that refer to these, and so on. The search ends at the
    variables of threads' frames, at threads that have not reached the application's code yet, and at names: the globals of the
-   main module. Code that names such a global reaches it: functions of that module, which therefore lead to it, and frames that
-   may still do so.
+   application's own modules. Functions that can reach such a global lead to it, and frames that may still do so are reachers
+   (:mod:`~stilltrue.runtime.waits.reachability.module_names`).
 2. The interpreter's reference counts decide: either every reference to each of these objects is known, or an unknown holder has
    one: a compiled extension, a signal handler, a running thread. The counts, and what the known holders refer to, are read in
    one step, during which no other code runs. A thread in the middle of a statement is an unknown holder for a moment, so
    failing that, they are read again a little later.
 3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits.
-4. Any other referrer makes the reachers unknown: a class, another module's globals, an object with a finalizer, a weak
-   reference that is not the agent's own.
+4. Any other referrer makes the reachers unknown: a library's class or module, an object with a finalizer, a weak
+   reference that is not the agent's own. The application's own classes lead further
+   (:mod:`~stilltrue.runtime.waits.reachability.own_classes`).
 5. A party that has a thread does not have what the thread was started with, but does have its other attributes, of a derived
    class or set later. If some code of the application asks for all threads or all frames, it may reach anything.
 6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
@@ -35,9 +36,8 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import thread
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
@@ -47,10 +47,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import exception_entries_of, instructions, opname_at
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.collector import referrers_of
-from stilltrue.runtime.introspection.frames import frame_of, no_collection, variables_of
+from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application
 from stilltrue.runtime.introspection.tasks import Task
-from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.with_blocks import blocks_at, exits_of
@@ -59,13 +58,18 @@ from stilltrue.runtime.waits.reachability.code_names import (
     LOCALS,
     census,
     comes_by_anything,
-    imports_another,
-    may_name_anything,
-    may_name_anything_ahead,
     names_ahead,
-    names_of,
 )
-from stilltrue.runtime.waits.reachability.loop_contents import LoopContents, is_running, read_loops, reads_again
+from stilltrue.runtime.waits.reachability.leading_objects import Frames, Global, LeadingObjects
+from stilltrue.runtime.waits.reachability.loop_contents import is_running, read_loops, reads_again
+from stilltrue.runtime.waits.reachability.module_names import (
+    functions_naming,
+    may_be_reached_otherwise,
+    module_with,
+    read_own_code,
+    record_global,
+)
+from stilltrue.runtime.waits.reachability.own_classes import is_followed, is_own_class
 
 LEADING_MAX = 2_000
 """Maximum number of objects that lead to the wanted ones."""
@@ -81,7 +85,6 @@ _NEXT_WITH = 3
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
-_HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
 _OF_FILES = {
     ("subprocess", "Popen"),
     *(("_io", one) for one in ("FileIO", "BufferedReader", "BufferedWriter", "TextIOWrapper")),
@@ -103,31 +106,9 @@ _PROBE = -1
 _OF_THREADS = threading.Thread().__dict__.keys()
 _INLINED = (3, 12)
 """The first version in which only the frame of the called Python function keeps its arguments."""
-_Frames = Mapping[int, Sequence[FrameType]]
 
 
-@dataclass(slots=True)
-class LeadingObjects:
-    """The objects that lead to the wanted ones, by identity, and the names, threads and tasks at which the search ends."""
-
-    running: _Frames
-    until: float
-    """This thread's processor time at which the search ends."""
-    things: dict[int, Any] = field(default_factory=dict)
-    holders: dict[int, Any] = field(default_factory=dict)
-    """Further objects that refer to one of ``things``, without leading to it."""
-    referrers: dict[int, set[int]] = field(default_factory=dict)
-    names: dict[str, set[int]] = field(default_factory=dict)
-    """The objects that are globals of the main module, by name."""
-    reachers: dict[int, set[int | Task]] = field(default_factory=dict)
-    """The threads and tasks that can reach each object directly."""
-    loops: LoopContents = field(default_factory=LoopContents)
-    unknown: set[int] = field(default_factory=set)
-    """Objects with an unknown holder."""
-    is_whole: bool = True
-
-
-def leading_to(wanted: Iterable[OwnRef], running: _Frames, until: float) -> LeadingObjects:
+def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> LeadingObjects:
     """The objects that lead to ``wanted``; ``running``: the frames of all threads, ``until``: this thread's processor time."""
     found = LeadingObjects(running, until)
     if not can_list_objects() or not getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -137,11 +118,16 @@ def leading_to(wanted: Iterable[OwnRef], running: _Frames, until: float) -> Lead
         _read_frames(found, Counter(), known_only=True)  # reading attributes creates __dict__ objects, here before they count
         del with_dictionaries
         found.loops = read_loops(running, lambda: census()[1])
+        functions, paused = census()
+        read_own_code(found, functions, paused)
+        del functions, paused
         _lead(found, [one for one in (weak() for weak in wanted) if one is not None])
         _read_frames(found, Counter(), known_only=False)
-        codes = [one.__code__ for one in census()[0]]
+        codes = [code for _, code, _ in found.functions]
         codes += [frame.f_code for frames in running.values() for frame in frames]
-        found.is_whole = found.is_whole and not any(comes_by_anything(code) for code in codes)
+        any_code = any(comes_by_anything(code) for code in codes) or (bool(found.names) and may_be_reached_otherwise(found))
+        found.is_whole = found.is_whole and not any_code
+        found.functions.clear()
     if found.is_whole:
         found.unknown |= set(_never_accounted_for(found))
     return found
@@ -183,14 +169,14 @@ def _is_librarys_method(thing: Any) -> bool:
 
 
 def _lead(found: LeadingObjects, todo: list[Any]) -> None:
-    named: set[str] = set()
+    named: set[Global] = set()
     while todo and found.is_whole:
         for one in todo:
             found.things[id(one)] = one
         todo = _referrers_of(todo, found)
         more = set(found.names) - named
         if not todo and more:
-            todo = _functions_naming(set(found.names), found)
+            todo = functions_naming(set(found.names), found)
             named |= more
         if len(found.things) + len(todo) > LEADING_MAX or time.thread_time() > found.until:
             found.is_whole = False
@@ -208,7 +194,11 @@ def _referrers_of(level: list[Any], found: LeadingObjects) -> list[Any]:
         if id(holder) in ours or (type(holder) is FrameType and _is_running(holder, found)):
             continue
         for held in set(map(id, gc.get_referents(holder))) & wanted:
-            if _leads(holder, held, found):
+            if _is_globals(holder):
+                module = record_global(holder, held, found)
+                if module is not None and id(module) not in found.things:
+                    further[id(module)] = module
+            elif _leads(holder, held, found):
                 found.referrers.setdefault(held, set()).add(id(holder))
                 if id(holder) not in found.things:
                     further[id(holder)] = holder
@@ -222,9 +212,6 @@ def _referrers_of(level: list[Any], found: LeadingObjects) -> list[Any]:
 def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     """Whether the search goes on from ``holder`` to its own referrers; if not, records what that means for ``held``."""
     kind = type(holder)
-    if issubclass(kind, dict) and dict.__contains__(holder, "__builtins__"):
-        _record_global(holder, held, found)
-        return False
     if id(holder) in found.loops.scheduled:
         found.reachers.setdefault(held, set()).add(found.loops.reacher(id(holder)))
         return False
@@ -237,20 +224,18 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
         if not any(is_application(one.f_code) for one in found.running[holder.ident]):
             found.reachers.setdefault(held, set()).add(holder.ident)
         return False
-    is_open = issubclass(kind, _OPEN) or (
+    if holder is sys.modules and type(found.things[held]) is ModuleType:
+        return False
+    is_open = (issubclass(kind, _OPEN) and not is_own_class(holder)) or (
         any("__del__" in base.__dict__ for base in kind.__mro__) and (compat.module_of(kind), kind.__name__) not in _FINALIZED
     )
     found.unknown |= {held} if is_open else set()
     return not is_open
 
 
-def _record_global(names: dict[str, Any], held: int, found: LeadingObjects) -> None:
-    """Record that an object is a global of the module with these globals."""
-    if names is not _main_globals():
-        found.unknown.add(held)
-        return
-    for name in [name for name, one in names.items() if id(one) == held]:
-        found.names.setdefault(name, set()).add(held)
+def _is_globals(holder: Any) -> bool:
+    """Whether it is the globals dictionary of a module."""
+    return issubclass(type(holder), dict) and (dict.__contains__(holder, "__builtins__") or module_with(holder) is not None)
 
 
 def _record_method(holder: Any, held: int, found: LeadingObjects) -> bool:
@@ -296,59 +281,6 @@ def _begins(holder: Any) -> bool:
 
 def _is_running(frame: FrameType, found: LeadingObjects) -> bool:
     return any(one is frame for frames in found.running.values() for one in frames)
-
-
-def _main_globals() -> dict[str, Any] | None:
-    module = sys.modules.get("__main__")
-    return module.__dict__ if type(module) is ModuleType else None
-
-
-def _keeps_globals(found: LeadingObjects) -> bool:
-    """Whether an object refers to the main module's globals dictionary itself, such as an interactive interpreter."""
-    holders = gc.get_referrers(_main_globals())
-    return any(type(one) not in _HAVING_GLOBALS and one is not found.holders for one in holders)
-
-
-def _functions_naming(names: set[str], found: LeadingObjects) -> list[Any]:
-    """The functions that name these globals of the main module, which lead to their values; frames that do so are reachers."""
-    kept = _keeps_globals(found)  # first, as a variable of this function refers to them, too
-    main = _main_globals()
-    functions, paused = census()
-    loading = (imports_another(names_in(one.__code__), one.__globals__) for one in functions if one.__globals__ is main)
-    ahead = (may_name_anything_ahead(frame) for frames in found.running.values() for frame in frames)
-    if kept or any(may_name_anything(one.__code__) for one in functions) or any(loading) or any(ahead):
-        found.is_whole = False
-    further = []
-    for one in functions:
-        for name in names & names_of(one.__code__) if one.__globals__ is main else ():
-            for held in found.names[name]:
-                found.referrers.setdefault(held, set()).add(id(one))
-            further += [] if id(one) in found.things else [one]
-    own = {one.__code__.co_filename for one in functions if one.__globals__ is main}
-    _record_named_by(paused, names, own, found)
-    for ident, frames in found.running.items():
-        for frame in frames:
-            for name in names & names_ahead(frame) if frame.f_globals is main else ():
-                for held in found.names[name]:
-                    found.reachers.setdefault(held, set()).add(ident)
-    return list({id(one): one for one in further}.values())
-
-
-def _record_named_by(paused: Iterable[Any], names: set[str], files: Container[str], found: LeadingObjects) -> None:
-    """Record who can reach the globals that suspended coroutines and generators of these files name."""
-    for one in paused:
-        code, frame = compat.code_of(one), frame_of(one)
-        if code is None or code.co_filename not in files or frame is None or is_running(one):
-            continue  # the frames of its thread show what a running one may still name
-        named = names & names_ahead(frame)
-        if not named:
-            continue
-        task = found.loops.suspended.get(id(one))
-        if task is None:
-            found.is_whole = False  # any party that resumes it may reach the global
-            return
-        for held in {held for name in named for held in found.names[name]}:
-            found.reachers.setdefault(held, set()).add(found.loops.reacher(task))
 
 
 # -- frames (rules 1 and 3) --------------------------------------------------------------------------------------------
@@ -463,11 +395,13 @@ def _not_accounted_for(found: LeadingObjects) -> list[int]:
     known.update(id(held) for referents in rest[: len(holders)] for held in referents)
     weak = dict(zip(keys, rest[len(holders) :], strict=True))
     every = zip(keys[:-1], counts, strict=False)
-    return [key for key, count in every if count - counts[-1] != known[key] or _is_followed(weak[key])]
+    return [key for key, count in every if count - counts[-1] != known[key] or _is_followed(found.things[key], weak[key])]
 
 
-def _is_followed(weak: Iterable[Any]) -> bool:
-    """Whether one of the weak references is not the agent's, ``threading``'s or ``concurrent.futures``'."""
+def _is_followed(thing: Any, weak: list[Any]) -> bool:
+    """Whether one of the weak references is not the agent's, ``threading``'s, ``concurrent.futures``' or a base class's."""
+    if issubclass(type(thing), type):
+        return is_followed(thing, weak)
     every = set(map(id, threading._dangling.data.copy()))  # type: ignore[attr-defined]  # noqa: SLF001 - all threads
     others = (one for one in weak if type(one) is not OwnRef and id(one) not in every)
     return not all(compat.only_ends_executors_threads(one.__callback__) for one in others)

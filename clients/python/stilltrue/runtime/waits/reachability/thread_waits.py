@@ -57,7 +57,7 @@ SEARCH_SECONDS_MAX, LOOK_SECONDS_MAX = 0.25, 0.5
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
 SHARE_OF_TIME = 0.02
 """Largest share of the agent's time to spend on searches."""
-SAVED_SECONDS_MAX = 0.75
+SAVED_SECONDS_MAX = 1.0
 """Processor time that this share may save up for them, so that a first one that fails is soon followed by another."""
 _FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
 _COMPLETING = frozenset({"set_result", "set_exception", "cancel"})

@@ -1,0 +1,43 @@
+"""What a search for the holders of objects has found: see :mod:`~stilltrue.runtime.waits.reachability.thread_reach`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability.loop_contents import LoopContents
+
+Frames = Mapping[int, Sequence[FrameType]]
+Global = tuple[int, str]
+"""The identity of a module's globals, and a name among them."""
+
+
+@dataclass(slots=True)
+class LeadingObjects:
+    """The objects that lead to the wanted ones, by identity, and the names, threads and tasks at which the search ends."""
+
+    running: Frames
+    until: float
+    """This thread's processor time at which the search ends."""
+    things: dict[int, Any] = field(default_factory=dict)
+    holders: dict[int, Any] = field(default_factory=dict)
+    """Further objects that refer to one of ``things``, without leading to it."""
+    referrers: dict[int, set[int]] = field(default_factory=dict)
+    names: dict[Global, set[int]] = field(default_factory=dict)
+    """The objects that are globals of the application's own modules."""
+    modules: dict[int, str] = field(default_factory=dict)
+    """The names of these modules, by the identity of their globals."""
+    functions: list[tuple[OwnRef, CodeType, dict[str, Any]]] = field(default_factory=list)
+    """The functions that may name one: each with its code and globals."""
+    paused: list[tuple[int, CodeType, dict[str, Any], set[str]]] = field(default_factory=list)
+    """The suspended coroutines and generators: each by identity, with its code, globals, and the names ahead."""
+    reachers: dict[int, set[int | Task]] = field(default_factory=dict)
+    """The threads and tasks that can reach each object directly."""
+    loops: LoopContents = field(default_factory=LoopContents)
+    unknown: set[int] = field(default_factory=set)
+    """Objects with an unknown holder."""
+    is_whole: bool = True

@@ -1,0 +1,271 @@
+"""Which code can reach an object that is a global of one of the application's own modules.
+
+Rules:
+
+1. Functions of the module reach a global that they name. The application's code elsewhere reaches it if it uses its name as
+   an attribute, imports it or has it as a text (``state.jobs``, ``from app.state import jobs``). So does code that uses a
+   module in any other way than by an attribute that it names (``getattr(state, name)``, ``read(state)``): it may take any
+   global.
+2. Nothing of the main module can be imported, so only its own functions name its globals.
+3. What has a module can take any of its globals, too: the module leads to them. That it is a global of another module of the
+   application's own, under any name, is rule 1; a library that has it as a global makes its globals unknown.
+4. Code that imports a module yet to be loaded, or that may get at any module, makes every global unknown.
+5. Libraries are assumed not to look up names of the application's modules, other than those of :data:`_LOOKED_UP`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from stilltrue.runtime import compat, own_packages
+from stilltrue.runtime.bytecode.instructions import instructions
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.collector import referrers_of
+from stilltrue.runtime.introspection.frames import frame_of, no_collection
+from stilltrue.runtime.introspection.origins import Origin, is_own_code, origin_of_file
+from stilltrue.runtime.look.called_code.call_graph import names_in
+from stilltrue.runtime.look.called_code.methods import imported
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, STORES, variables_read
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.orphaned_locks.census import codes_within
+from stilltrue.runtime.waits.reachability.code_names import (
+    imports_another,
+    may_name_anything,
+    may_name_anything_ahead,
+    names_ahead,
+    names_of,
+)
+from stilltrue.runtime.waits.reachability.leading_objects import Global, LeadingObjects
+from stilltrue.runtime.waits.reachability.loop_contents import is_running
+
+_HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
+_LOOKED_UP = frozenset({"urlpatterns", "handler400", "handler403", "handler404", "handler500"})
+"""Names that Django looks up in the application's modules when the first request comes."""
+_PLAIN = frozenset({"__name__", "__doc__", "__file__", "__version__", "__all__", "__package__", "__spec__", "__path__"})
+"""Attributes of a module that give no access to its globals."""
+_SKIPPED = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
+_MOVED = frozenset({"SWAP", "ROT_TWO", "POP_TOP", "COPY"})
+_SETS = frozenset({"STORE_ATTR", "DELETE_ATTR"})
+Chain = tuple[str, tuple[str, ...]]
+"""A variable, and the attributes that are read of it one after the other."""
+
+
+def module_with(names: dict[str, Any]) -> ModuleType | None:
+    """The application's own module with these globals; the main module counts, whoever it belongs to."""
+    name = names.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if type(module) is not ModuleType or module.__dict__ is not names:
+        return None
+    return module if name == "__main__" or _is_own(module) else None
+
+
+def _is_own(module: ModuleType) -> bool:
+    names = module.__dict__
+    file = names.get("__file__")
+    folders = attribute_of(names.get("__path__"), "_path") if file is None else None  # of a package without a file of its own
+    if type(folders) is list and folders:
+        file = folders[0]
+    if not isinstance(file, str):
+        return False
+    return origin_of_file(file) is Origin.APPLICATION and not own_packages.is_installed_library(file)
+
+
+def _is_main(name: str) -> bool:
+    return sys.modules.get(name) is sys.modules.get("__main__")
+
+
+def record_global(names: dict[str, Any], held: int, found: LeadingObjects) -> ModuleType | None:
+    """Record that an object is a global of the module with these globals. The module, if it leads to the object (rule 3)."""
+    module = module_with(names)
+    if module is None:
+        found.unknown.add(held)
+        return None
+    if held not in found.things or type(found.things[held]) is ModuleType:
+        return None  # rule 1
+    found.modules[id(names)] = str(names["__name__"])
+    for name in [name for name, one in names.items() if id(one) == held]:
+        found.names.setdefault((id(names), name), set()).add(held)
+        if name in _LOOKED_UP or (name.startswith("__") and name.endswith("__")):  # ``__getattr__``
+            found.unknown.add(held)
+    if _is_main(str(names["__name__"])):
+        return None
+    found.referrers.setdefault(held, set()).add(id(module))
+    return module
+
+
+def read_own_code(found: LeadingObjects, functions: Iterable[FunctionType], paused: Iterable[Any]) -> None:
+    """Store the functions, suspended coroutines and generators among these that may name a global. Keeps none of them alive."""
+    modules = (one for one in list(sys.modules.values()) if type(one) is ModuleType)
+    spaces = {id(one.__dict__) for one in modules if _is_main(one.__name__) or _is_own(one)}
+    found.functions = [
+        (OwnRef(one), one.__code__, one.__globals__)
+        for one in functions
+        if id(one.__globals__) in spaces or is_own_code(one.__code__)
+    ]
+    for one in paused:
+        code, frame = compat.code_of(one), frame_of(one)
+        if code is not None and frame is not None and not is_running(one):  # else the frames of its thread show it
+            if is_own_code(code) or id(frame.f_globals) in spaces:
+                found.paused.append((id(one), code, frame.f_globals, names_ahead(frame)))
+
+
+def functions_naming(names: set[Global], found: LeadingObjects) -> list[Any]:
+    """The functions that can reach these globals, and so lead to them; frames and coroutines that can are reachers."""
+    spaces = {space for space, _ in names}
+    further: dict[int, Any] = {}
+    for weak, code, space in found.functions:
+        reached = list(_reached_from(code, space, names_of(code), names, found))
+        one = weak() if reached else None
+        for held in reached if one is not None else ():
+            found.referrers.setdefault(held, set()).add(id(one))
+            if id(one) not in found.things:
+                further[id(one)] = one
+    _record_paused(names, found)
+    running = ((ident, frame) for ident, frames in found.running.items() for frame in frames)
+    for ident, frame in running:
+        if is_own_code(frame.f_code) or id(frame.f_globals) in spaces:
+            for held in _reached_from(frame.f_code, frame.f_globals, names_ahead(frame), names, found):
+                found.reachers.setdefault(held, set()).add(ident)
+    return list(further.values())
+
+
+def _record_paused(names: set[Global], found: LeadingObjects) -> None:
+    """Record who can reach the globals that suspended coroutines and generators can reach."""
+    for coroutine, code, space, ahead in found.paused:
+        task = found.loops.suspended.get(coroutine)
+        for held in _reached_from(code, space, ahead, names, found):
+            if task is None:
+                found.is_whole = False  # any party that resumes it may reach the global
+                return
+            found.reachers.setdefault(held, set()).add(found.loops.reacher(task))
+
+
+def may_be_reached_otherwise(found: LeadingObjects) -> bool:
+    """Whether the recorded globals may be reached in other ways than by these names (rule 4)."""
+    everywhere = any(not _is_main(name) for name in found.modules.values())
+    for _, code, space in found.functions:
+        may_import = everywhere or id(space) in found.modules
+        if may_name_anything(code) or (may_import and (imports_another(names_in(code), space) or _imports_part(code, space))):
+            return True
+    if any(may_name_anything_ahead(frame) for frames in found.running.values() for frame in frames):
+        return True
+    spaces = tuple(sys.modules[name].__dict__ for name in found.modules.values() if name in sys.modules)
+    with no_collection:
+        holders = referrers_of(spaces)  # such as an interactive interpreter
+    known = {id(found.holders), id(spaces), *map(id, found.functions), *map(id, found.paused)}
+    return any(type(one) not in _HAVING_GLOBALS and id(one) not in known for one in holders)
+
+
+def _reached_from(
+    code: CodeType, space: dict[str, Any], words: Container[str], names: Iterable[Global], found: LeadingObjects
+) -> Iterator[int]:
+    """The objects that are these globals, and that code with the globals ``space`` and these words can reach (rule 1)."""
+    own, elsewhere = is_own_code(code), None
+    for place, name in names:
+        if place == id(space):
+            reaches = name in words
+        elif not own or _is_main(found.modules[place]):
+            continue
+        else:
+            if elsewhere is None:
+                elsewhere = names_elsewhere(code)
+            reaches = (name in elsewhere and name in words) or takes_any_global(code, space)
+        if reaches:
+            yield from found.names[place, name]
+
+
+# -- what code says ----------------------------------------------------------------------------------------------------
+
+
+@cached_by_code
+def names_elsewhere(code: CodeType) -> frozenset[str]:
+    """The names that a function, or those within it, use as attributes, import, or have as texts: also in tuples."""
+    found: set[str] = set()
+    for one in codes_within(code):
+        for const in one.co_consts:
+            found.update(text for text in (const if type(const) is tuple else (const,)) if type(text) is str)
+        variables = {each.argval for each in instructions(one) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        others = {each.argval for each in instructions(one) if each.opname not in ("LOAD_GLOBAL", "LOAD_NAME")}
+        found.update(name for name in one.co_names if name not in variables or name in others)
+    return frozenset(found)
+
+
+def takes_any_global(code: CodeType, names: Mapping[str, Any]) -> bool:
+    """Whether code with these globals uses one of the application's own modules other than by attributes that it names."""
+    chains, stored = _chains_in(code)
+    local = [one for one in imported(names_in(code), dict(names)) if one is not None] if stored else []
+    for variable, attributes in chains:
+        values = [names.get(variable)]
+        if variable in stored:
+            values += [*local, *(one.__dict__.get(variable) for one in local)]
+        if any(_ends_at_module(value, attributes) for value in values):
+            return True
+    return False
+
+
+def _ends_at_module(value: Any, attributes: Iterable[str]) -> bool:
+    for name in attributes:
+        if type(value) is not ModuleType or not _is_own(value):
+            return False
+        if name.startswith("__") and name not in _PLAIN:
+            return True
+        value = value.__dict__.get(name)
+    return type(value) is ModuleType and _is_own(value)
+
+
+def _imports_part(code: CodeType, names: Mapping[str, Any]) -> bool:
+    """Whether code with these globals imports a module of a package (``from app import jobs``) that is yet to be loaded."""
+    for package, name in _imported_parts(code):
+        module = next(imported(frozenset({IMPORT + package}), dict(names)), None)
+        if module is not None and _is_own(module) and name not in module.__dict__:
+            return True
+    return False
+
+
+@cached_by_code
+def _imported_parts(code: CodeType) -> tuple[tuple[str, str], ...]:
+    """What a function, or those within it, import from modules: each module with its dots, and the name."""
+    found: list[tuple[str, str]] = []
+    for each in codes_within(code):
+        module, level = "", 0
+        for one in instructions(each):
+            if one.opname == "IMPORT_NAME":
+                module = "." * level + str(one.argval)
+            elif one.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(one.argval) is int:
+                level = one.argval
+            elif one.opname == "IMPORT_FROM":
+                found.append((module, str(one.argval)))
+    return tuple(found)
+
+
+@cached_by_code
+def _chains_in(code: CodeType) -> tuple[frozenset[Chain], frozenset[str]]:
+    """The variables that a function, or those within it, read, each with what is read of it; and those that it imports."""
+    chains: set[Chain] = set()
+    stored: set[str] = set()
+    for each in codes_within(code):
+        every = [one for one in instructions(each) if one.opname not in _SKIPPED]
+        for index, one in enumerate(every):
+            if one.opname in ("IMPORT_NAME", "IMPORT_FROM"):
+                after = next((other for other in every[index + 1 :] if other.opname not in _MOVED), None)
+                if after is not None and after.opname in STORES:
+                    stored.add(str(after.argval))
+            *others, last = variables_read(one) or (None,)
+            chains.update((other, ()) for other in others)
+            if last is not None:
+                chains.add((last, tuple(_attributes_after(every, index))))
+    return frozenset(chains), frozenset(stored)
+
+
+def _attributes_after(every: list[Any], index: int) -> Iterator[str]:
+    for one in every[index + 1 :]:
+        if one.opname in ATTRIBUTES:
+            yield one.argval
+            continue
+        if one.opname in _SETS:
+            yield one.argval
+        return

@@ -1,0 +1,479 @@
+"""A program is a package: its events and queues are globals of its modules, attributes of its classes, and held by its objects.
+
+Each program here has a package ``app``, and a thread ``waiter`` that waits for an event. Those threads that can reach it are
+told, or that others may.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stilltrue.runtime.compat import value_stack
+
+_MAIN = """
+import tests.mutants.injection  # a mutant is put into this process, too
+from app import program
+from app.start import tell
+program.begin()
+tell()
+"""
+_START = """
+import json, os, threading, time
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability import thread_waits
+
+IDLE = threading.Event()
+NAMES = {}
+
+def start(name, function):
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    NAMES[thread.ident] = name
+
+def idle():
+    IDLE.wait()
+
+def still():
+    return {NAMES[ident]: (ident, frames) for ident, frames in frames_of_threads().items() if ident in NAMES}
+
+def tell():
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        time.sleep(0.2)
+        waiting = still()
+        if all(thread_waits.awaited_in(frames) for _, frames in waiting.values()):
+            break
+    ident, frames = waiting["waiter"]
+    thing = OwnRef(thread_waits.awaited_in(frames)[0])
+    del frames, waiting
+    proof = thread_waits._proved({ident: thing}, time.thread_time() + 60).get(ident)
+    found = None if proof is None else sorted(NAMES.get(one, str(one)) for one in proof.threads if one != threading.get_ident())
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+"""
+_STATE = """
+import threading
+ready = threading.Event()
+other = threading.Event()
+"""
+_WAIT = """
+from app.start import idle, start
+from app import state
+
+def wait():
+    state.ready.wait()
+
+def begin():
+    start("waiter", wait)
+    start("other", later)
+"""
+ROOT = Path(__file__).parents[3]
+needs_memory = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
+Run = Callable[..., list[str] | None]
+
+
+@pytest.fixture
+def reaching(tmp_path: Path) -> Run:
+    """Runs a program; returns the threads that can reach the event, or None if that is not proved."""
+
+    def run(program: str, **modules: str) -> list[str] | None:
+        every = {"__init__": "", "start": _START, "state": _STATE, "program": program, **modules}
+        for name, text in every.items():
+            file = tmp_path / "app" / f"{name.replace('__of__', '/')}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(textwrap.dedent(text))
+        main = tmp_path / "main.py"
+        main.write_text(_MAIN)
+        paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = subprocess.run(
+            [sys.executable, main],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "PYTHONPATH": paths},
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        found: list[str] | None = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return run
+
+
+def _in_a_module(later: str) -> str:
+    return _WAIT + later
+
+
+SETS_LATER = """
+def later():
+    idle()
+    state.ready.set()
+"""
+BY_ITS_NAME = """
+from app.state import ready
+
+def later():
+    idle()
+    ready.set()
+"""
+BY_ANOTHER_NAME = """
+from app.state import ready as done
+
+def later():
+    idle()
+    done.set()
+"""
+BY_A_FUNCTION = """
+def finish():
+    state.ready.set()
+
+def later():
+    idle()
+    finish()
+"""
+BY_A_METHOD = """
+class Finisher:
+    def finish(self):
+        state.ready.set()
+
+def later():
+    finisher = Finisher()
+    idle()
+    finisher.finish()
+"""
+BY_AN_INHERITED_METHOD = """
+class Base:
+    def finish(self):
+        state.ready.set()
+
+class Finisher(Base):
+    pass
+
+def later():
+    finisher = Finisher()
+    idle()
+    finisher.finish()
+"""
+BY_MAKING_AN_OBJECT = """
+class Finisher:
+    def __init__(self):
+        state.ready.set()
+
+def later():
+    idle()
+    Finisher()
+"""
+BY_A_COMPUTED_NAME = """
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    getattr(state, name).set()
+"""
+BY_ITS_DICTIONARY = """
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    state.__dict__[name].set()
+"""
+BY_THE_PACKAGE = """
+import app
+
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    getattr(app.state, name).set()
+"""
+BY_A_LATE_IMPORT = """
+def later():
+    idle()
+    from app import state as found
+    found.ready.set()
+"""
+BY_THE_MODULE_ITSELF = """
+def read(module, name):
+    return getattr(module, name)
+
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    read(state, name).set()
+"""
+BY_A_LIST_OF_MODULES = """
+MODULES = [state]
+
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    for one in MODULES:
+        getattr(one, name).set()
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "later",
+    [
+        *(SETS_LATER, BY_ITS_NAME, BY_ANOTHER_NAME, BY_A_FUNCTION, BY_A_METHOD, BY_AN_INHERITED_METHOD, BY_MAKING_AN_OBJECT),
+        *(BY_A_COMPUTED_NAME, BY_ITS_DICTIONARY, BY_THE_PACKAGE, BY_A_LATE_IMPORT, BY_THE_MODULE_ITSELF, BY_A_LIST_OF_MODULES),
+    ],
+)
+def test_who_can_name_a_global_of_a_module_can_reach_it(later: str, reaching: Run) -> None:
+    assert reaching(_WAIT + later) == ["other"]
+
+
+USES_ANOTHER_GLOBAL = """
+def later():
+    idle()
+    state.other.set()
+"""
+HAS_A_GLOBAL_OF_THE_SAME_NAME = """
+ready = 1
+
+def later():
+    idle()
+    print(ready)
+"""
+HAS_NAMED_IT = """
+def later():
+    state.ready.is_set()
+    idle()
+"""
+ITS_CLASS_IS_COMPARED = """
+import collections.abc
+
+class Waiter:
+    def wait(self):
+        state.ready.wait()
+
+assert not isinstance(Waiter(), collections.abc.Iterable)
+
+def later():
+    idle()
+"""
+COULD_CALL_WHO_WAITS = """
+class Waiter:
+    def wait(self):
+        state.ready.wait()
+
+def later():
+    waiter = Waiter()
+    del waiter
+    idle()
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "later", [USES_ANOTHER_GLOBAL, HAS_A_GLOBAL_OF_THE_SAME_NAME, HAS_NAMED_IT, COULD_CALL_WHO_WAITS, ITS_CLASS_IS_COMPARED]
+)
+def test_who_does_not_name_it_cannot(later: str, reaching: Run) -> None:
+    assert reaching(_WAIT + later) == []
+
+
+_SERVICE = """
+import threading
+from app.start import idle, start
+
+class Service:
+    done = threading.Event()
+
+    def __init__(self):
+        self.ready = threading.Event()
+
+    def wait(self):
+        self.{name}.wait()
+
+    def finish(self):
+        self.{name}.set()
+
+    def later(self):
+        idle()
+        self.finish()
+
+service = Service()
+
+def begin():
+    start("waiter", service.wait)
+    start("other", service.later)
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize("name", ["ready", "done"])
+def test_the_objects_of_a_class_lead_to_what_it_has(name: str, reaching: Run) -> None:
+    assert reaching(_SERVICE.format(name=name)) == ["other"]
+
+
+@needs_memory
+def test_a_class_and_its_objects_may_be_in_different_modules(reaching: Run) -> None:
+    program = """
+        from app.service import Service
+        from app.start import start
+
+        service = Service()
+
+        def begin():
+            start("waiter", service.wait)
+            start("other", service.later)
+        """
+    assert reaching(program, service=_SERVICE.format(name="done")) == ["other"]
+
+
+IN_A_NAMESPACE_PACKAGE = """
+from app.start import idle, start
+from app.parts import signals
+
+def wait():
+    signals.ready.wait()
+
+def later():
+    idle()
+    signals.ready.set()
+
+def begin():
+    start("waiter", wait)
+    start("other", later)
+"""
+
+
+@needs_memory
+def test_a_package_needs_no_file_of_its_own(reaching: Run) -> None:
+    assert reaching(IN_A_NAMESPACE_PACKAGE, parts__of__signals=_STATE) == ["other"]
+
+
+TAKES_ALL_MODULES = """
+import sys
+
+def later():
+    idle()
+    for one in sys.modules.values():
+        print(one)
+"""
+IMPORTS_ANOTHER = """
+def later():
+    idle()
+    from app import unloaded
+"""
+IN_A_LIBRARYS_MODULE = """
+import grpc
+grpc.kept_for_the_test = state.ready
+
+def later():
+    idle()
+"""
+WITH_A_LIBRARYS_BASE = """
+import google.protobuf.message
+
+class Finisher(google.protobuf.message.Message):
+    def finish(self):
+        state.ready.set()
+
+def later():
+    idle()
+"""
+IN_THE_MODULES_OWN_LOOKUP = """
+def later():
+    idle()
+    print(state.missing)
+"""
+AT_EXIT = """
+import atexit
+
+@atexit.register
+def finish():
+    state.ready.set()
+
+def later():
+    idle()
+"""
+ON_A_SIGNAL = """
+import signal
+
+def finish(*_):
+    state.ready.set()
+
+signal.signal(signal.SIGUSR1, finish)
+
+def later():
+    idle()
+"""
+BY_SUBCLASSES = """
+class Finisher:
+    def finish(self):
+        state.ready.set()
+
+def later():
+    idle()
+    for one in object.__subclasses__():
+        print(one)
+"""
+OF_A_LISTED_CLASS = """
+import weakref
+
+class Finisher:
+    def finish(self):
+        state.ready.set()
+
+LISTED = weakref.ref(Finisher)
+
+def later():
+    idle()
+    LISTED()
+"""
+OF_A_CLASS_IN_A_SET = """
+import weakref
+
+class Finisher:
+    def finish(self):
+        state.ready.set()
+
+LISTED = weakref.WeakSet([Finisher])
+
+def later():
+    idle()
+    print(LISTED)
+"""
+IN_A_GENERATOR = """
+def finish():
+    yield
+    state.ready.set()
+
+KEPT = finish()
+next(KEPT)
+
+def later():
+    idle()
+    next(KEPT)
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "later",
+    [
+        *(TAKES_ALL_MODULES, IMPORTS_ANOTHER, IN_A_LIBRARYS_MODULE, WITH_A_LIBRARYS_BASE, IN_THE_MODULES_OWN_LOOKUP, AT_EXIT),
+        *(ON_A_SIGNAL, BY_SUBCLASSES, OF_A_LISTED_CLASS, OF_A_CLASS_IN_A_SET, IN_A_GENERATOR),
+    ],
+)
+def test_what_may_reach_any_global_leaves_it_unknown(later: str, reaching: Run) -> None:
+    state = _STATE + "\ndef __getattr__(name):\n    ready.set()\n" if later is IN_THE_MODULES_OWN_LOOKUP else _STATE
+    assert reaching(_WAIT + later, state=state) is None
+
+
+@needs_memory
+def test_a_library_that_is_yet_to_be_loaded_does_not(reaching: Run) -> None:
+    later = """
+def later():
+    idle()
+    import iniconfig
+"""
+    assert reaching(_WAIT + later) == []
