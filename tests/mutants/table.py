@@ -1810,6 +1810,13 @@ MUTANTS = (
         _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
     ),
     Mutant(
+        "a compiled module names nothing",
+        "stilltrue.runtime.waits.reachability.module_names",
+        "everywhere and found.is_compiled",
+        "False",
+        _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
+    ),
+    Mutant(
         "a library's module counts as the application's own",
         "stilltrue.runtime.waits.reachability.module_names",
         'return module if name == "__main__" or _is_own(module) else None',

@@ -416,6 +416,16 @@ def later():
     for one in object.__subclasses__():
         print(one)
 """
+BESIDE_A_COMPILED_MODULE = """
+import importlib.util, pathlib, shutil
+
+origin = pathlib.Path(importlib.util.find_spec("_bisect").origin)
+shutil.copy(origin, pathlib.Path(__file__).parent / origin.name)
+from app import _bisect
+
+def later():
+    idle()
+"""
 OF_A_LISTED_CLASS = """
 import weakref
 
@@ -461,7 +471,7 @@ def later():
     "later",
     [
         *(TAKES_ALL_MODULES, IMPORTS_ANOTHER, IN_A_LIBRARYS_MODULE, WITH_A_LIBRARYS_BASE, IN_THE_MODULES_OWN_LOOKUP, AT_EXIT),
-        *(ON_A_SIGNAL, BY_SUBCLASSES, OF_A_LISTED_CLASS, OF_A_CLASS_IN_A_SET, IN_A_GENERATOR),
+        *(ON_A_SIGNAL, BY_SUBCLASSES, BESIDE_A_COMPILED_MODULE, OF_A_LISTED_CLASS, OF_A_CLASS_IN_A_SET, IN_A_GENERATOR),
     ],
 )
 def test_what_may_reach_any_global_leaves_it_unknown(later: str, reaching: Run) -> None:

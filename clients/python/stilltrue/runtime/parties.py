@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.books.ledger import ServerCall
@@ -83,7 +83,7 @@ class Parties:
         """The calls whose handler has ended without a status."""
         self._names: dict[ref[Task], tuple[PartyName, PartyName | None, float]] = {}
         """Each task's name, the call it is part of, and when it first acted (0: never; a look also names such tasks)."""
-        self._acted: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
+        self._acted: dict[ref[Any], float] = {}
         """When each thread first acted (monotonic)."""
         self._taken: dict[PartyName, ref[Task]] = {}
         self._threads: dict[PartyName, ref[threading.Thread]] = {}
@@ -108,7 +108,8 @@ class Parties:
         if own is None:
             thread = threading.current_thread()
             own = here.own = self.of_thread(thread)
-            self._acted[thread] = monotonic()
+            acted = self._acted
+            acted[OwnRef(thread, lambda weak: acted.pop(weak, None))] = monotonic()
         return own
 
     def of_running_task(self) -> PartyName | None:
@@ -183,14 +184,14 @@ class Parties:
     def knows(self, who: threading.Thread | Task) -> bool:
         """Whether this thread or task has called, waited or served. A name given by a look does not count."""
         if isinstance(who, threading.Thread):
-            return who in self._acted
+            return OwnRef(who) in self._acted
         known = self._names.get(ref(who))
         return bool(known is not None and known[2]) or any(root.task is who for root in list(self.roots.values()))
 
     def first_acted(self, who: threading.Thread | Task) -> float | None:
         """When this thread or task first called or waited by itself, serving no call (monotonic); None: never."""
         if isinstance(who, threading.Thread):
-            return self._acted.get(who)
+            return self._acted.get(OwnRef(who))
         known = self._names.get(ref(who))
         return known[2] or None if known is not None else None
 
@@ -249,7 +250,7 @@ def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, separator: str) -
         if names.get(name) is weak:
             names.pop(name, None)
 
-    weak, name, count = ref(owner, forget), plain, 1
+    weak, name, count = OwnRef(owner, forget), plain, 1
     while (other := names.setdefault(name, weak)) is not weak:
         if other() is None:  # gone, but not forgotten yet
             if names.get(name) is other:

@@ -35,6 +35,8 @@ class LeadingObjects:
     """The functions that may name one: each with its code and globals."""
     paused: list[tuple[int, CodeType, dict[str, Any], set[str]]] = field(default_factory=list)
     """The suspended coroutines and generators: each by identity, with its code, globals, and the names ahead."""
+    is_compiled: bool = False
+    """Whether one of the application's own modules is compiled."""
     reachers: dict[int, set[int | Task]] = field(default_factory=dict)
     """The threads and tasks that can reach each object directly."""
     loops: LoopContents = field(default_factory=LoopContents)

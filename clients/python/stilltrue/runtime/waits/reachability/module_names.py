@@ -9,12 +9,14 @@ Rules:
 2. Nothing of the main module can be imported, so only its own functions name its globals.
 3. What has a module can take any of its globals, too: the module leads to them. That it is a global of another module of the
    application's own, under any name, is rule 1; a library that has it as a global makes its globals unknown.
-4. Code that imports a module yet to be loaded, or that may get at any module, makes every global unknown.
+4. Code that imports a module yet to be loaded, or that may get at any module, makes every global unknown. So does a module of
+   the application's own that is compiled: what it names is not known.
 5. Libraries are assumed not to look up names of the application's modules, other than those of :data:`_LOOKED_UP`.
 """
 
 from __future__ import annotations
 
+import importlib.machinery
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -45,6 +47,7 @@ from stilltrue.runtime.waits.reachability.loop_contents import is_running
 _HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
 _LOOKED_UP = frozenset({"urlpatterns", "handler400", "handler403", "handler404", "handler500"})
 """Names that Django looks up in the application's modules when the first request comes."""
+_COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _PLAIN = frozenset({"__name__", "__doc__", "__file__", "__version__", "__all__", "__package__", "__spec__", "__path__"})
 """Attributes of a module that give no access to its globals."""
 _SKIPPED = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
@@ -98,9 +101,12 @@ def record_global(names: dict[str, Any], held: int, found: LeadingObjects) -> Mo
 
 
 def read_own_code(found: LeadingObjects, functions: Iterable[FunctionType], paused: Iterable[Any]) -> None:
-    """Store the functions, suspended coroutines and generators among these that may name a global. Keeps none of them alive."""
-    modules = (one for one in list(sys.modules.values()) if type(one) is ModuleType)
-    spaces = {id(one.__dict__) for one in modules if _is_main(one.__name__) or _is_own(one)}
+    """Store the functions, suspended coroutines and generators among these that may name a global. Keeps none alive."""
+    every = (one for one in list(sys.modules.values()) if type(one) is ModuleType)
+    modules = [one for one in every if _is_own(one) or _is_main(one.__name__)]
+    found.is_compiled = any(str(one.__dict__.get("__file__")).endswith(_COMPILED) for one in modules)
+    spaces = {id(one.__dict__) for one in modules}
+    del every, modules
     found.functions = [
         (OwnRef(one), one.__code__, one.__globals__)
         for one in functions
@@ -109,8 +115,9 @@ def read_own_code(found: LeadingObjects, functions: Iterable[FunctionType], paus
     for one in paused:
         code, frame = compat.code_of(one), frame_of(one)
         if code is not None and frame is not None and not is_running(one):  # else the frames of its thread show it
-            if is_own_code(code) or id(frame.f_globals) in spaces:
-                found.paused.append((id(one), code, frame.f_globals, names_ahead(frame)))
+            named = names_ahead(frame) if is_own_code(code) or id(frame.f_globals) in spaces else None
+            if named:
+                found.paused.append((id(one), code, frame.f_globals, named))
 
 
 def functions_naming(names: set[Global], found: LeadingObjects) -> list[Any]:
@@ -147,6 +154,8 @@ def _record_paused(names: set[Global], found: LeadingObjects) -> None:
 def may_be_reached_otherwise(found: LeadingObjects) -> bool:
     """Whether the recorded globals may be reached in other ways than by these names (rule 4)."""
     everywhere = any(not _is_main(name) for name in found.modules.values())
+    if everywhere and found.is_compiled:
+        return True
     for _, code, space in found.functions:
         may_import = everywhere or id(space) in found.modules
         if may_name_anything(code) or (may_import and (imports_another(names_in(code), space) or _imports_part(code, space))):

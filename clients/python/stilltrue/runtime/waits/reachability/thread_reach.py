@@ -92,12 +92,12 @@ _OF_FILES = {
 _FINALIZED = frozenset({("stilltrue.sync.server", "_Replies"), *_OF_FILES})
 """Classes whose finalizers only close files, or drop what the application gave them, which have no other holder by then."""
 _KEEPING_METHODS = {
-    ("grpc._server", "_ServerState"): ("generic_handlers", "registered_method_handlers", "interceptor_pipeline"),
+    ("grpc._server", "_ServerState"): ("generic_handlers", "registered_method_handlers", "interceptor_pipeline", "thread_pool"),
     ("stilltrue.sync.server", "RecordedServer"): ("_known", "_classes"),
     ("stilltrue.aio.server", "RecordedAioServer"): ("_known", "_classes"),
     ("stilltrue.runtime.calls.handler_classes", "HandlerClasses"): ("known", "_alike"),
 }
-"""The attributes by which a server and the agent's interceptor keep methods, by the class (rule 7)."""
+"""The attributes by which a server and the agent's interceptor keep methods, by the class (rule 7). The pool has requests."""
 _RECORDED = frozenset({"stilltrue.sync.server", "stilltrue.aio.server"})
 """The modules of the classes that the agent makes, each of which keeps one method."""
 REQUESTS = -2
