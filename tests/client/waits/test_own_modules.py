@@ -55,7 +55,7 @@ def tell():
     ident, frames = waiting["waiter"]
     thing = OwnRef(thread_waits.awaited_in(frames)[0])
     del frames, waiting
-    proof = thread_waits._proved({ident: thing}, time.thread_time() + 60).get(ident)
+    proof = thread_waits.proved({ident: thing}, time.thread_time() + 60).get(ident)
     found = None if proof is None else sorted(NAMES.get(one, str(one)) for one in proof.threads if one != threading.get_ident())
     print(json.dumps(found), flush=True)
     os._exit(0)

@@ -44,8 +44,9 @@ from stilltrue.runtime.look.code.instructions_ahead import is_looped
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_output
+from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
-from stilltrue.runtime.waits.reachability.thread_reach import REQUESTS, LeadingObjects, leading_to, reached_by
+from stilltrue.runtime.waits.reachability.thread_reach import REQUESTS, leading_to, reached_by
 from stilltrue.runtime.waits.reachability.waking import SHUTTING, forget_objects, mentioned_ahead, names_ending
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
