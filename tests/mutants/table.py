@@ -1810,6 +1810,27 @@ MUTANTS = (
         _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
     ),
     Mutant(
+        "the agent's caches are unknown holders",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        " or _is_own_cache(holder)",
+        "",
+        _OF_MODULES + "test_a_deadlock_in_a_package_is_seen_and_the_look_finds_no_way_out",
+    ),
+    Mutant(
+        "any party that has a server's pool can reach its requests",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        ', "interceptor_pipeline", "thread_pool")',
+        ', "interceptor_pipeline")',
+        _OF_MODULES + "test_a_deadlock_in_a_package_is_seen_and_the_look_finds_no_way_out",
+    ),
+    Mutant(
+        "the agent's references to threads are an application's",
+        "stilltrue.runtime.parties",
+        "OwnRef(owner, forget), plain, 1",
+        "ref(owner, forget), plain, 1",
+        _OF_MODULES + "test_a_deadlock_in_a_package_is_seen_and_the_look_finds_no_way_out",
+    ),
+    Mutant(
         "a compiled module names nothing",
         "stilltrue.runtime.waits.reachability.module_names",
         "everywhere and found.is_compiled",

@@ -16,21 +16,22 @@ MAIN = PartyName("one/thread:MainThread")
 PATIENCE_SECONDS = 30.0
 
 
-def tell_at_the_end() -> None:
-    """Begin to look until the main thread waits at the end of the program and all it waits for wait too; tell, and end it."""
+def tell_at_the_end(parties: int = 1) -> Agent:
+    """Look until this many parties wait, the main thread among them and all it waits for; then tell, and end the program."""
     agent = Agent("one", instance="one", detector="127.0.0.1:1", enabled=True)
     agent.start()
-    threading.Thread(target=_tell, args=(agent,), daemon=True).start()
+    threading.Thread(target=_tell, args=(agent, parties), daemon=True).start()
+    return agent
 
 
-def _tell(agent: Agent) -> None:
+def _tell(agent: Agent, parties: int) -> None:
     end = time.monotonic() + PATIENCE_SECONDS
     told: dict[str, object] = {}
     while time.monotonic() < end:
         report = report_of(agent)
         waits = {wait.waiter: [one.party for one in wait.among if isinstance(one, PartyTarget)] for wait in report.waits}
         told = {"waits": waits, "needs": {wait.waiter: wait.needs for wait in report.waits}}
-        if MAIN in waits and waits.keys() >= set(waits[MAIN]):
+        if MAIN in waits and len(waits) >= parties and waits.keys() >= set(waits[MAIN]):
             look = look_at(agent, report)
             told["free"] = sorted(one for one in waits if (seen := of(look, one)).doubt or seen.ways_out or not seen.unchanged)
             break

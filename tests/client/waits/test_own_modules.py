@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,9 +77,110 @@ def begin():
     start("waiter", wait)
     start("other", later)
 """
+_TOLD = """
+import tests.mutants.injection  # a mutant is put into this process, too
+from tests.client.waits.exiting import tell_at_the_end
+agent = tell_at_the_end({parties})
+from app.program import main
+main(agent)
+"""
+_OF_THREADS = """
+import threading
+from app.state import done, jobs
+
+class Worker(threading.Thread):
+    def run(self):
+        while True:
+            done.put(jobs.get())
+
+class Feeder(threading.Thread):
+    def run(self):
+        for _ in range(20):
+            jobs.put(None)
+        for _ in range(20):
+            done.get()
+
+def main(agent):
+    Worker(name="worker", daemon=True).start()
+    feeder = Feeder(name="feeder")
+    feeder.start()
+    feeder.join()
+"""
+_OF_REQUESTS = """
+import threading
+import grpc
+from concurrent.futures import ThreadPoolExecutor
+from app.state import gate
+
+class Gates:
+    def pass_through(self, request, context):
+        gate.wait()
+        return b""
+
+    def open(self, request, context):
+        gate.open()
+        return b""
+
+def serve(agent):
+    server = grpc.server(agent.pool(ThreadPoolExecutor(1)), interceptors=[agent.server_interceptor()])
+    methods = {one: grpc.unary_unary_rpc_method_handler(getattr(Gates(), one)) for one in ("pass_through", "open")}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("gates", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, port
+
+def main(agent):
+    server, port = serve(agent)
+    channel = agent.channel(grpc.insecure_channel(f"127.0.0.1:{port}"))
+    first = channel.unary_unary("/gates/pass_through").future(b"")
+    gate.waits.wait()
+    channel.unary_unary("/gates/open")(b"")
+"""
+_QUEUES = """
+import queue
+jobs, done = queue.Queue(1), queue.Queue(1)
+"""
+_GATE = """
+import threading
+
+class Gate:
+    def __init__(self):
+        self.condition = threading.Condition()
+        self.is_open = False
+        self.waits = threading.Event()
+
+    def wait(self):
+        with self.condition:
+            self.waits.set()
+            while not self.is_open:
+                self.condition.wait()
+
+    def open(self):
+        with self.condition:
+            self.is_open = True
+            self.condition.notify_all()
+
+gate = Gate()
+"""
 ROOT = Path(__file__).parents[3]
 needs_memory = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
 Run = Callable[..., list[str] | None]
+
+
+def told_by(main: str, folder: Path, program: str, **modules: str) -> Any:
+    """Runs a program, and returns what it tells at the end."""
+    for name, text in {"__init__": "", "start": _START, "state": _STATE, "program": program, **modules}.items():
+        file = folder / "app" / f"{name.replace('__of__', '/')}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+    (folder / "main.py").write_text(main)
+    paths = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, folder / "main.py"], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture
@@ -86,31 +188,10 @@ def reaching(tmp_path: Path) -> Run:
     """Runs a program; returns the threads that can reach the event, or None if that is not proved."""
 
     def run(program: str, **modules: str) -> list[str] | None:
-        every = {"__init__": "", "start": _START, "state": _STATE, "program": program, **modules}
-        for name, text in every.items():
-            file = tmp_path / "app" / f"{name.replace('__of__', '/')}.py"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(textwrap.dedent(text))
-        main = tmp_path / "main.py"
-        main.write_text(_MAIN)
-        paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        done = subprocess.run(
-            [sys.executable, main],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "PYTHONPATH": paths},
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        found: list[str] | None = json.loads(done.stdout.splitlines()[-1])
+        found: list[str] | None = told_by(_MAIN, tmp_path, program, **modules)
         return found
 
     return run
-
-
-def _in_a_module(later: str) -> str:
-    return _WAIT + later
 
 
 SETS_LATER = """
@@ -477,6 +558,20 @@ def later():
 def test_what_may_reach_any_global_leaves_it_unknown(later: str, reaching: Run) -> None:
     state = _STATE + "\ndef __getattr__(name):\n    ready.set()\n" if later is IN_THE_MODULES_OWN_LOOKUP else _STATE
     assert reaching(_WAIT + later, state=state) is None
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    ("program", "state", "parties"),
+    [(_OF_THREADS, _QUEUES, 3), (_OF_REQUESTS, _GATE, 2)],
+    ids=["threads of its own classes", "methods of a server"],
+)
+def test_a_deadlock_in_a_package_is_seen_and_the_look_finds_no_way_out(
+    program: str, state: str, parties: int, tmp_path: Path
+) -> None:
+    told = told_by(_TOLD.format(parties=parties), tmp_path, program, state=state)
+    assert len(told["waits"]) >= parties
+    assert told["free"] == []
 
 
 @needs_memory

@@ -28,6 +28,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import inspect
 import queue
@@ -48,7 +49,7 @@ from stilltrue.runtime.bytecode.instructions import exception_entries_of, instru
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
-from stilltrue.runtime.introspection.origins import feeds_requests, is_application
+from stilltrue.runtime.introspection.origins import feeds_requests, is_application, is_ours
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
@@ -103,6 +104,7 @@ _RECORDED = frozenset({"stilltrue.sync.server", "stilltrue.aio.server"})
 REQUESTS = -2
 """Stands for the threads that will serve requests, among those that can reach an object."""
 _PROBE = -1
+_CACHE: Any = type(functools.lru_cache(lambda: None))
 _OF_THREADS = threading.Thread().__dict__.keys()
 _INLINED = (3, 12)
 """The first version in which only the frame of the called Python function keeps its arguments."""
@@ -263,7 +265,7 @@ def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
 
 
 def _is_of_library(holder: Any) -> bool:
-    """Whether it lists all threads, starts one, or only tells an executor's threads to end (rule 8).
+    """Whether it lists all threads, starts one, only tells an executor's threads to end (rule 8), or is a cache of the agent's.
 
     A tuple of nothing but gRPC's function that feeds a request stream is what gRPC calls its thread with.
     """
@@ -271,7 +273,13 @@ def _is_of_library(holder: Any) -> bool:
         return True
     if type(holder) is tuple and len(holder) == 1 and compat.feeds_stream(holder[0]):
         return True
-    return _begins(holder) or compat.only_ends_executors_threads(holder)
+    return _begins(holder) or compat.only_ends_executors_threads(holder) or _is_own_cache(holder)
+
+
+def _is_own_cache(holder: Any) -> bool:
+    """Whether it is a cache of the agent's, which keeps classes, for example."""
+    function = getattr(holder, "__wrapped__", None) if type(holder) is _CACHE else None
+    return type(function) is FunctionType and is_ours(function.__code__)
 
 
 def _begins(holder: Any) -> bool:
