@@ -1831,6 +1831,13 @@ MUTANTS = (
         _OF_MODULES + "test_a_deadlock_in_a_package_is_seen_and_the_look_finds_no_way_out",
     ),
     Mutant(
+        "a suspended generator is at nobody's",
+        "stilltrue.runtime.waits.reachability.module_names",
+        "[one] if task is None and id(one) not in found.things else []",
+        "[]",
+        _OF_MODULES + "test_who_can_name_a_global_of_a_module_can_reach_it",
+    ),
+    Mutant(
         "a compiled module names nothing",
         "stilltrue.runtime.waits.reachability.module_names",
         "everywhere and found.is_compiled",

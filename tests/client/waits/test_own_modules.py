@@ -298,6 +298,31 @@ def later():
         getattr(one, name).set()
 """
 
+BY_A_SUSPENDED_GENERATOR = """
+def finish():
+    yield
+    state.ready.set()
+
+KEPT = finish()
+next(KEPT)
+
+def later():
+    idle()
+    next(KEPT)
+"""
+BY_THE_END_OF_A_BLOCK = """
+import contextlib
+
+@contextlib.contextmanager
+def finishing():
+    yield
+    state.ready.set()
+
+def later():
+    with finishing():
+        idle()
+"""
+
 
 @needs_memory
 @pytest.mark.parametrize(
@@ -305,6 +330,7 @@ def later():
     [
         *(SETS_LATER, BY_ITS_NAME, BY_ANOTHER_NAME, BY_A_FUNCTION, BY_A_METHOD, BY_AN_INHERITED_METHOD, BY_MAKING_AN_OBJECT),
         *(BY_A_COMPUTED_NAME, BY_ITS_DICTIONARY, BY_THE_PACKAGE, BY_A_LATE_IMPORT, BY_THE_MODULE_ITSELF, BY_A_LIST_OF_MODULES),
+        *(BY_A_SUSPENDED_GENERATOR, BY_THE_END_OF_A_BLOCK),
     ],
 )
 def test_who_can_name_a_global_of_a_module_can_reach_it(later: str, reaching: Run) -> None:
@@ -507,6 +533,20 @@ from app import _bisect
 def later():
     idle()
 """
+IN_AN_ASYNCHRONOUS_GENERATOR = """
+async def finish():
+    yield
+    state.ready.set()
+
+KEPT = finish()
+try:
+    KEPT.__anext__().send(None)
+except StopIteration:
+    pass
+
+def later():
+    idle()
+"""
 OF_A_LISTED_CLASS = """
 import weakref
 
@@ -533,18 +573,6 @@ def later():
     idle()
     print(LISTED)
 """
-IN_A_GENERATOR = """
-def finish():
-    yield
-    state.ready.set()
-
-KEPT = finish()
-next(KEPT)
-
-def later():
-    idle()
-    next(KEPT)
-"""
 
 
 @needs_memory
@@ -552,7 +580,14 @@ def later():
     "later",
     [
         *(TAKES_ALL_MODULES, IMPORTS_ANOTHER, IN_A_LIBRARYS_MODULE, WITH_A_LIBRARYS_BASE, IN_THE_MODULES_OWN_LOOKUP, AT_EXIT),
-        *(ON_A_SIGNAL, BY_SUBCLASSES, BESIDE_A_COMPILED_MODULE, OF_A_LISTED_CLASS, OF_A_CLASS_IN_A_SET, IN_A_GENERATOR),
+        *(
+            ON_A_SIGNAL,
+            BY_SUBCLASSES,
+            BESIDE_A_COMPILED_MODULE,
+            OF_A_LISTED_CLASS,
+            OF_A_CLASS_IN_A_SET,
+            IN_AN_ASYNCHRONOUS_GENERATOR,
+        ),
     ],
 )
 def test_what_may_reach_any_global_leaves_it_unknown(later: str, reaching: Run) -> None:

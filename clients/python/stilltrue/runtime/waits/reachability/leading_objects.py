@@ -33,8 +33,8 @@ class LeadingObjects:
     """The names of these modules, by the identity of their globals."""
     functions: list[tuple[OwnRef, CodeType, dict[str, Any]]] = field(default_factory=list)
     """The functions that may name one: each with its code and globals."""
-    paused: list[tuple[int, CodeType, dict[str, Any], set[str]]] = field(default_factory=list)
-    """The suspended coroutines and generators: each by identity, with its code, globals, and the names ahead."""
+    paused: list[tuple[OwnRef, CodeType, dict[str, Any], set[str]]] = field(default_factory=list)
+    """The suspended coroutines and generators: each with its code, globals, and the names ahead."""
     is_compiled: bool = False
     """Whether one of the application's own modules is compiled."""
     reachers: dict[int, set[int | Task]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat, own_packages
@@ -117,11 +117,11 @@ def read_own_code(found: LeadingObjects, functions: Iterable[FunctionType], paus
         if code is not None and frame is not None and not is_running(one):  # else the frames of its thread show it
             named = names_ahead(frame) if is_own_code(code) or id(frame.f_globals) in spaces else None
             if named:
-                found.paused.append((id(one), code, frame.f_globals, named))
+                found.paused.append((OwnRef(one), code, frame.f_globals, named))
 
 
 def functions_naming(names: set[Global], found: LeadingObjects) -> list[Any]:
-    """The functions that can reach these globals, and so lead to them; frames and coroutines that can are reachers."""
+    """The functions and generators that can reach these globals lead to them; frames and tasks that can are reachers."""
     spaces = {space for space, _ in names}
     further: dict[int, Any] = {}
     for weak, code, space in found.functions:
@@ -131,7 +131,7 @@ def functions_naming(names: set[Global], found: LeadingObjects) -> list[Any]:
             found.referrers.setdefault(held, set()).add(id(one))
             if id(one) not in found.things:
                 further[id(one)] = one
-    _record_paused(names, found)
+    further.update((id(one), one) for one in _record_paused(names, found))
     running = ((ident, frame) for ident, frames in found.running.items() for frame in frames)
     for ident, frame in running:
         if is_own_code(frame.f_code) or id(frame.f_globals) in spaces:
@@ -140,15 +140,24 @@ def functions_naming(names: set[Global], found: LeadingObjects) -> list[Any]:
     return list(further.values())
 
 
-def _record_paused(names: set[Global], found: LeadingObjects) -> None:
-    """Record who can reach the globals that suspended coroutines and generators can reach."""
-    for coroutine, code, space, ahead in found.paused:
-        task = found.loops.suspended.get(coroutine)
-        for held in _reached_from(code, space, ahead, names, found):
+def _record_paused(names: set[Global], found: LeadingObjects) -> list[Any]:
+    """Record who can reach the globals that suspended coroutines and generators can reach; the generators that lead to some."""
+    further = []
+    for weak, code, space, ahead in found.paused:
+        reached = list(_reached_from(code, space, ahead, names, found))
+        one = weak() if reached else None
+        if one is None:
+            continue
+        task = found.loops.suspended.get(id(one))
+        if task is None and type(one) is not GeneratorType:
+            found.is_whole = False  # any party that resumes it may reach the global
+        for held in reached:
             if task is None:
-                found.is_whole = False  # any party that resumes it may reach the global
-                return
-            found.reachers.setdefault(held, set()).add(found.loops.reacher(task))
+                found.referrers.setdefault(held, set()).add(id(one))
+            else:
+                found.reachers.setdefault(held, set()).add(found.loops.reacher(task))
+        further += [one] if task is None and id(one) not in found.things else []
+    return further
 
 
 def may_be_reached_otherwise(found: LeadingObjects) -> bool:

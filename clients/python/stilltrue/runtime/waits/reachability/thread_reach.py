@@ -130,6 +130,7 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
         any_code = any(comes_by_anything(code) for code in codes) or (bool(found.names) and may_be_reached_otherwise(found))
         found.is_whole = found.is_whole and not any_code
         found.functions.clear()
+        found.paused.clear()
     if found.is_whole:
         found.unknown |= set(_never_accounted_for(found))
     return found
