@@ -279,6 +279,13 @@ def later():
     from app import state as found
     found.ready.set()
 """
+BY_A_LATE_IMPORT_OF_THE_MODULE = """
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    import app.state as found
+    getattr(found, name).set()
+"""
 BY_THE_MODULE_ITSELF = """
 def read(module, name):
     return getattr(module, name)
@@ -329,7 +336,15 @@ def later():
     "later",
     [
         *(SETS_LATER, BY_ITS_NAME, BY_ANOTHER_NAME, BY_A_FUNCTION, BY_A_METHOD, BY_AN_INHERITED_METHOD, BY_MAKING_AN_OBJECT),
-        *(BY_A_COMPUTED_NAME, BY_ITS_DICTIONARY, BY_THE_PACKAGE, BY_A_LATE_IMPORT, BY_THE_MODULE_ITSELF, BY_A_LIST_OF_MODULES),
+        *(
+            BY_A_COMPUTED_NAME,
+            BY_ITS_DICTIONARY,
+            BY_THE_PACKAGE,
+            BY_A_LATE_IMPORT,
+            BY_A_LATE_IMPORT_OF_THE_MODULE,
+            BY_THE_MODULE_ITSELF,
+            BY_A_LIST_OF_MODULES,
+        ),
         *(BY_A_SUSPENDED_GENERATOR, BY_THE_END_OF_A_BLOCK),
     ],
 )
@@ -348,6 +363,12 @@ ready = 1
 def later():
     idle()
     print(ready)
+"""
+IMPORTS_ANOTHER_GLOBAL = """
+def later():
+    from app.state import other as found
+    idle()
+    print(found)
 """
 HAS_NAMED_IT = """
 def later():
@@ -380,7 +401,15 @@ def later():
 
 @needs_memory
 @pytest.mark.parametrize(
-    "later", [USES_ANOTHER_GLOBAL, HAS_A_GLOBAL_OF_THE_SAME_NAME, HAS_NAMED_IT, COULD_CALL_WHO_WAITS, ITS_CLASS_IS_COMPARED]
+    "later",
+    [
+        USES_ANOTHER_GLOBAL,
+        HAS_A_GLOBAL_OF_THE_SAME_NAME,
+        IMPORTS_ANOTHER_GLOBAL,
+        HAS_NAMED_IT,
+        COULD_CALL_WHO_WAITS,
+        ITS_CLASS_IS_COMPARED,
+    ],
 )
 def test_who_does_not_name_it_cannot(later: str, reaching: Run) -> None:
     assert reaching(_WAIT + later) == []

@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
@@ -31,7 +32,7 @@ from stilltrue.runtime.introspection.origins import Origin, is_own_code, origin_
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.methods import imported
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, STORES, variables_read
+from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, variables_read
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 from stilltrue.runtime.waits.reachability.code_names import (
@@ -53,6 +54,7 @@ _PLAIN = frozenset({"__name__", "__doc__", "__file__", "__version__", "__all__",
 _SKIPPED = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
 _MOVED = frozenset({"SWAP", "ROT_TWO", "POP_TOP", "COPY"})
 _SETS = frozenset({"STORE_ATTR", "DELETE_ATTR"})
+_LOCAL_STORES = ("STORE_FAST", "STORE_DEREF")
 Chain = tuple[str, tuple[str, ...]]
 """A variable, and the attributes that are read of it one after the other."""
 
@@ -214,12 +216,9 @@ def names_elsewhere(code: CodeType) -> frozenset[str]:
 
 def takes_any_global(code: CodeType, names: Mapping[str, Any]) -> bool:
     """Whether code with these globals uses one of the application's own modules other than by attributes that it names."""
-    chains, stored = _chains_in(code)
-    local = [one for one in imported(names_in(code), dict(names)) if one is not None] if stored else []
-    for variable, attributes in chains:
-        values = [names.get(variable)]
-        if variable in stored:
-            values += [*local, *(one.__dict__.get(variable) for one in local)]
+    local = {one.variable: one for one in _imports_of(code) if one.variable}
+    for variable, attributes in _chains_in(code):
+        values = [names.get(variable), *(_imported_by(local[variable], names) if variable in local else ())]
         if any(_ends_at_module(value, attributes) for value in values):
             return True
     return False
@@ -237,46 +236,73 @@ def _ends_at_module(value: Any, attributes: Iterable[str]) -> bool:
 
 def _imports_part(code: CodeType, names: Mapping[str, Any]) -> bool:
     """Whether code with these globals imports a module of a package (``from app import jobs``) that is yet to be loaded."""
-    for package, name in _imported_parts(code):
-        module = next(imported(frozenset({IMPORT + package}), dict(names)), None)
-        if module is not None and _is_own(module) and name not in module.__dict__:
+    for one in _imports_of(code):
+        module = _module_named(one.module, names)
+        if one.name and module is not None and _is_own(module) and not any(_imported_by(one, names)):
             return True
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """``module``: with a dot for each level up; ``name``: what is taken from it; ``variable``: a local one that gets it."""
+
+    module: str
+    name: str
+    variable: str
+
+
+def _module_named(name: str, names: Mapping[str, Any]) -> ModuleType | None:
+    return next(imported(frozenset({IMPORT + name}), dict(names)), None)
+
+
+def _imported_by(one: _Import, names: Mapping[str, Any]) -> list[Any]:
+    """What may be imported so by code with these globals."""
+    module = _module_named(one.module, names)
+    if module is None:
+        return []
+    if one.name:  # of ``import app.state as state``, too
+        is_itself = one.module.rpartition(".")[2] == one.name
+        return [found for found in (module.__dict__.get(one.name), module if is_itself else None) if found is not None]
+    return [module, sys.modules.get(module.__name__.partition(".")[0])]
+
+
 @cached_by_code
-def _imported_parts(code: CodeType) -> tuple[tuple[str, str], ...]:
-    """What a function, or those within it, import from modules: each module with its dots, and the name."""
-    found: list[tuple[str, str]] = []
+def _imports_of(code: CodeType) -> tuple[_Import, ...]:
+    """The imports in a function, and in those within it."""
+    found: list[_Import] = []
     for each in codes_within(code):
-        module, level = "", 0
-        for one in instructions(each):
-            if one.opname == "IMPORT_NAME":
-                module = "." * level + str(one.argval)
+        every, module, level = list(instructions(each)), "", 0
+        for index, one in enumerate(every):
+            if one.opname in ("IMPORT_NAME", "IMPORT_FROM"):
+                module = "." * level + str(one.argval) if one.opname == "IMPORT_NAME" else module
+                after = next((other for other in every[index + 1 :] if other.opname not in _SKIPPED | _MOVED), None)
+                name = str(one.argval) if one.opname == "IMPORT_FROM" else ""
+                found.append(_Import(module, name, _local_variable(after)))
             elif one.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(one.argval) is int:
                 level = one.argval
-            elif one.opname == "IMPORT_FROM":
-                found.append((module, str(one.argval)))
     return tuple(found)
 
 
+def _local_variable(stores: Any) -> str:
+    """The local variable that an instruction sets, from CPython 3.13 on besides reading one; empty if it does not."""
+    if stores is None or not stores.opname.startswith(_LOCAL_STORES):
+        return ""
+    return str(stores.argval[0] if isinstance(stores.argval, tuple) else stores.argval)
+
+
 @cached_by_code
-def _chains_in(code: CodeType) -> tuple[frozenset[Chain], frozenset[str]]:
-    """The variables that a function, or those within it, read, each with what is read of it; and those that it imports."""
+def _chains_in(code: CodeType) -> frozenset[Chain]:
+    """The variables that a function, or those within it, read, each with what is read of it."""
     chains: set[Chain] = set()
-    stored: set[str] = set()
     for each in codes_within(code):
         every = [one for one in instructions(each) if one.opname not in _SKIPPED]
         for index, one in enumerate(every):
-            if one.opname in ("IMPORT_NAME", "IMPORT_FROM"):
-                after = next((other for other in every[index + 1 :] if other.opname not in _MOVED), None)
-                if after is not None and after.opname in STORES:
-                    stored.add(str(after.argval))
             *others, last = variables_read(one) or (None,)
-            chains.update((other, ()) for other in others)
+            chains.update((other, ()) for other in others if other is not None)
             if last is not None:
                 chains.add((last, tuple(_attributes_after(every, index))))
-    return frozenset(chains), frozenset(stored)
+    return frozenset(chains)
 
 
 def _attributes_after(every: list[Any], index: int) -> Iterator[str]:
