@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
@@ -445,6 +446,10 @@ async def test_a_stopping_server_ends_its_calls(world: LoopWorld) -> None:
         del stopping
 
     seen = handler_of(await world.look(body))
-    (way,) = seen.ways_out
-    assert "stopped" in way.text
-    assert [wait.deadline is not None for wait in world.cut.waits] == [True]  # known at the cut already
+    if sys.version_info < (3, 11):  # the task that stops it cannot be read there
+        assert ["stopped" in way.text for way in seen.ways_out] == [True]
+    else:
+        assert seen.ways_out == ()
+        assert seen.deadline is not None  # the end of the grace period
+        assert seen.deadline > time.time() + FAR_SECONDS / 2
+    assert [wait.deadline is not None for wait in world.cut.waits if "#" in wait.waiter] == [True]  # known at the cut already

@@ -295,7 +295,10 @@ def test_a_stopping_threaded_server_ends_its_calls(alone: Callable[..., Agent], 
             stuck.go.set()
             assert outer.result() == b""
             stopped.wait()
-        assert (before.ways_out, len(after.ways_out)) == ((), 1)
+        assert (before.ways_out, before.deadline) == ((), None)
+        assert after.ways_out == ()
+        assert after.deadline is not None  # the end of the grace period
+        assert after.deadline > time.time() + FAR_SECONDS / 2
         ends = [wait.deadline is not None for one in (report, report_after) for wait in one.waits]
         assert ends == [False, True]  # known at the cut, since a party that was looked at is not looked at again soon
 
