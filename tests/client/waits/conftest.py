@@ -15,7 +15,7 @@ from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.runtime import compat
 from stilltrue.runtime.waits.orphaned_locks import census
-from stilltrue.runtime.waits.reachability import code_names, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import code_names, module_names, thread_reach, thread_waits
 from tests.client.look.worlds import Stuck, report_of, report_when, serving
 
 PATIENCE_SECONDS = 20.0
@@ -140,3 +140,9 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
     asks, own = code_names.comes_by_anything, str(request.path)
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))
+    names, loads, takes = code_names.may_name_anything, code_names.imports_another, module_names._imports_part
+    monkeypatch.setattr(module_names, "may_name_anything", lambda code: code.co_filename == own and names(code))
+    monkeypatch.setattr(
+        module_names, "imports_another", lambda words, space: space.get("__file__") == own and loads(words, space)
+    )
+    monkeypatch.setattr(module_names, "_imports_part", lambda code, space: code.co_filename == own and takes(code, space))
