@@ -15,7 +15,7 @@ from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.runtime import compat
 from stilltrue.runtime.waits.orphaned_locks import census
-from stilltrue.runtime.waits.reachability import code_names, module_names, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import code_names, module_names, requests, thread_reach, thread_waits
 from tests.client.look.worlds import Stuck, report_of, report_when, serving
 
 PATIENCE_SECONDS = 20.0
@@ -130,16 +130,27 @@ def front(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[Front]:
         stuck.go.set()
 
 
+def _is_in(paused: Any, file: str) -> bool:
+    """Whether a coroutine or generator is of a function in a file."""
+    code = compat.code_of(paused)
+    return code is not None and code.co_filename == file
+
+
 @pytest.fixture
 def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
     monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", SEARCH_SECONDS)
     monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", SEARCH_SECONDS)
+    monkeypatch.setattr(requests, "SECONDS_MAX", SEARCH_SECONDS)
     monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
     monkeypatch.setattr(thread_waits, "AGAIN_SECONDS_MAX", thread_waits.AGAIN_SECONDS)
     monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
     asks, own = code_names.comes_by_anything, str(request.path)
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))
+    mention = requests.others_mention
+    monkeypatch.setattr(
+        requests, "others_mention", lambda paused, *rest: mention([one for one in paused if _is_in(one, own)], *rest)
+    )
     names, loads, takes = code_names.may_name_anything, code_names.imports_another, module_names._imports_part
     monkeypatch.setattr(module_names, "may_name_anything", lambda code: code.co_filename == own and names(code))
     monkeypatch.setattr(

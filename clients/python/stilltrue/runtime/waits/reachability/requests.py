@@ -54,10 +54,10 @@ def begun_by_requests(waking: frozenset[str], running: _Frames, contents: LoopCo
 
     ``waking``: the names of the operations that end the wait; ``running``: all threads' frames; ``contents``: of their loops.
     """
-    until = time.thread_time() + SECONDS_MAX
     if not waking:
         return None
     functions, paused = census()
+    until = time.thread_time() + SECONDS_MAX
     loops = loops_of(running)
     found: set[int | Task] = set()
     for server in (*_servers(running), *servers_on(loops.values())):
