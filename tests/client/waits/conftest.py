@@ -15,7 +15,7 @@ from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.runtime import compat
 from stilltrue.runtime.waits.orphaned_locks import census
-from stilltrue.runtime.waits.reachability import code_names, module_names, requests, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import code_names, module_names, on_loops, requests, thread_reach, thread_waits
 from tests.client.look.worlds import Stuck, report_of, report_when, serving
 
 PATIENCE_SECONDS = 20.0
@@ -147,7 +147,9 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
     asks, own = code_names.comes_by_anything, str(request.path)
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))
-    mention = requests.others_mention
+    for name in ("may_be_reached", "main_has_another_name"):
+        monkeypatch.setattr(module_names, name, lambda *_: False)
+    mention = on_loops.others_mention
     monkeypatch.setattr(
         requests, "others_mention", lambda paused, *rest: mention([one for one in paused if _is_in(one, own)], *rest)
     )

@@ -21,8 +21,9 @@ from stilltrue.runtime.compat import value_stack
 
 _MAIN = """
 import tests.mutants.injection  # a mutant is put into this process, too
-from app import program
 from app.start import tell
+del tests.mutants.injection.importlib  # by which code of the application's might load anything
+from app import program
 program.begin()
 tell()
 """
@@ -80,6 +81,7 @@ def begin():
 _TOLD = """
 import tests.mutants.injection  # a mutant is put into this process, too
 from tests.client.waits.exiting import tell_at_the_end
+del tests.mutants.injection.importlib  # by which code of the application's might load anything
 agent = tell_at_the_end({parties})
 from app.program import main
 main(agent)

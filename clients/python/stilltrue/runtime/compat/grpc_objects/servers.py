@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
 
@@ -157,6 +157,8 @@ def methods_of_server(server: Any) -> list[tuple[str, Any]]:
         for name, handler in list(methods.items()):
             served = (getattr(handler, kind, None) for kind in KINDS)
             found += ((str(name), one) for one in served if one is not None)
+            converters = (getattr(handler, kind, None) for kind in ("request_deserializer", "response_serializer"))
+            found += ((str(name), one) for one in converters if isinstance(one, FunctionType | MethodType))
     return found
 
 

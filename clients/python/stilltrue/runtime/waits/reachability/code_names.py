@@ -13,6 +13,7 @@ from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.methods import names_imported
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.lookups import looked_up
 from stilltrue.runtime.look.code.names import ATTRIBUTES
 from stilltrue.runtime.own_packages import is_library_to_load
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
@@ -24,8 +25,12 @@ _ANYWHERE = frozenset(
 """Application code that mentions one of these may reach any global."""
 LOCALS = _ANYWHERE | {"locals"}
 """Code that mentions one of these may read any of its variables."""
-_EVERYTHING = frozenset({"_current_frames", "get_objects", "get_referrers", "_active", "__subclasses__"})
+_EVERYTHING = frozenset(
+    {"_current_frames", "get_objects", "get_referrers", "_active", "__subclasses__", "f_globals", "f_locals"}
+)
 """Application code that mentions one of these may reach any object, or objects of any class."""
+ANYTHING = (_ANYWHERE | _EVERYTHING | {"enumerate", "import_from_string", "namedAny", "locate"}) - {"modules"}
+"""The names of functions that give access to any global or object."""
 _PAUSED = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _COUNTED = frozenset({FunctionType, *_PAUSED})
 
@@ -45,7 +50,7 @@ def comes_by_anything(code: CodeType) -> bool:
     """Whether it is application code that asks for all threads, frames or objects."""
     if not is_own_code(code):
         return False
-    if not _EVERYTHING.isdisjoint(code.co_names):
+    if not _EVERYTHING.isdisjoint(code.co_names) or not _EVERYTHING.isdisjoint(looked_up(code)):
         return True
     asked = instructions_of(code) if "enumerate" in code.co_names else ()
     return any(one.opname in ATTRIBUTES and one.argval == "enumerate" for one in asked)
@@ -54,7 +59,7 @@ def comes_by_anything(code: CodeType) -> bool:
 @cached_by_code
 def may_name_anything(code: CodeType) -> bool:
     """Whether it is application code that may reach any global."""
-    return is_own_code(code) and not _ANYWHERE.isdisjoint(code.co_names)
+    return is_own_code(code) and not (_ANYWHERE.isdisjoint(code.co_names) and _ANYWHERE.isdisjoint(looked_up(code)))
 
 
 def may_name_anything_ahead(frame: FrameType) -> bool:

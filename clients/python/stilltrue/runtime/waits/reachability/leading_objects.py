@@ -35,6 +35,10 @@ class LeadingObjects:
     """The functions that may name one: each with its code and globals."""
     paused: list[tuple[OwnRef, CodeType, dict[str, Any], set[str]]] = field(default_factory=list)
     """The suspended coroutines and generators: each with its code, globals, and the names ahead."""
+    own: list[str] = field(default_factory=list)
+    """The names of all modules of the application's own."""
+    keeps_generators: bool = False
+    """Whether a suspended generator is among ``things``: whoever drops the last reference to it runs the rest of its code."""
     is_compiled: bool = False
     """Whether one of the application's own modules is compiled."""
     reachers: dict[int, set[int | Task]] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. Code that a function, or the rest of a frame, calls counts as well. If it may be any code, it may end the wait.
+1. Code that a function, or the rest of a frame, calls counts as well. If it may be any code, it may end the wait. So may a
+   function that calls methods by computed names, or completes a future, whose callbacks then run.
 2. A future or event that code has made itself is another one. The builtin ``set`` is none of an event, and a dictionary's
    ``get`` takes nothing out of a queue.
 3. The standard library and gRPC set, complete and cancel only what is their own.
@@ -23,6 +24,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours, is_own_code
 from stilltrue.runtime.look.called_code.reachable_names import codes_reached, reachable_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import words_in
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
 from stilltrue.runtime.waits.holders.own_shares import COMPUTING
@@ -33,6 +35,7 @@ from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER, mention
 
 _COMPLETING, _SETTING = frozenset({"set_result", "set_exception", "cancel"}), frozenset({"set"})
 _TAKING = frozenset({GET, GET_NOWAIT})
+_CALLS_BACK = frozenset({"set_result", "set_exception"})
 _OF_AWAIT = "JUMP_BACKWARD_NO_INTERRUPT"
 """The instruction that ends the loop of an ``await`` itself."""
 _AWAITING = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -50,11 +53,19 @@ def may_end(function: Any, waking: frozenset[str]) -> bool:
     if reached.any_code or reached.any_object or reached.any_name:
         return True
     mentioned = waking & reached.names
+    codes = codes_reached(code, names, carried)
+    own = [one for one in codes if is_own_code(one)]
+    if any(COMPUTED in looked_up(one) or _calls_back(one, waking) for one in own):
+        return True
     if not mentioned and WITH_ITS_WAITER not in waking:
         return False
-    codes = codes_reached(code, names, carried)
     own = [one for one in codes if is_application(one)]
     return (WITH_ITS_WAITER in waking and not completes_only_own(own)) or _is_of_others(mentioned, codes)
+
+
+def _calls_back(code: CodeType, waking: frozenset[str]) -> bool:
+    """Whether code completes a future that may have callbacks, if that is not what ends the wait itself."""
+    return waking.isdisjoint(_COMPLETING) and not _CALLS_BACK.isdisjoint(names_of(code))
 
 
 def may_end_ahead(frame: FrameType, waking: frozenset[str]) -> bool:

@@ -42,12 +42,15 @@ from stilltrue.runtime.waits.reachability.code_names import (
     names_ahead,
     names_of,
 )
+from stilltrue.runtime.waits.reachability.hidden_access import main_has_another_name, may_be_reached
 from stilltrue.runtime.waits.reachability.leading_objects import Global, LeadingObjects
 from stilltrue.runtime.waits.reachability.loop_contents import is_running
 
 _HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
 _LOOKED_UP = frozenset({"urlpatterns", "handler400", "handler403", "handler404", "handler500"})
 """Names that Django looks up in the application's modules when the first request comes."""
+_EDITABLE = "__editable__"
+"""Modules of setuptools, by which it finds packages that were installed by ``pip install -e``."""
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _PLAIN = frozenset({"__name__", "__doc__", "__file__", "__version__", "__all__", "__package__", "__spec__", "__path__"})
 """Attributes of a module that give no access to its globals."""
@@ -55,6 +58,8 @@ _SKIPPED = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
 _MOVED = frozenset({"SWAP", "ROT_TWO", "POP_TOP", "COPY"})
 _SETS = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 _LOCAL_STORES = ("STORE_FAST", "STORE_DEREF")
+ANY = "*"
+"""Stands for a variable that other functions share."""
 Chain = tuple[str, tuple[str, ...]]
 """A variable, and the attributes that are read of it one after the other."""
 
@@ -74,7 +79,7 @@ def _is_own(module: ModuleType) -> bool:
     folders = attribute_of(names.get("__path__"), "_path") if file is None else None  # of a package without a file of its own
     if type(folders) is list and folders:
         file = folders[0]
-    if not isinstance(file, str):
+    if not isinstance(file, str) or str(names.get("__name__")).startswith(_EDITABLE):
         return False
     return origin_of_file(file) is Origin.APPLICATION and not own_packages.is_installed_library(file)
 
@@ -108,6 +113,7 @@ def read_own_code(found: LeadingObjects, functions: Iterable[FunctionType], paus
     modules = [one for one in every if _is_own(one) or _is_main(one.__name__)]
     found.is_compiled = any(str(one.__dict__.get("__file__")).endswith(_COMPILED) for one in modules)
     spaces = {id(one.__dict__) for one in modules}
+    found.own = [one.__name__ for one in modules]
     del every, modules
     found.functions = [
         (OwnRef(one), one.__code__, one.__globals__)
@@ -165,8 +171,12 @@ def _record_paused(names: set[Global], found: LeadingObjects) -> list[Any]:
 def may_be_reached_otherwise(found: LeadingObjects) -> bool:
     """Whether the recorded globals may be reached in other ways than by these names (rule 4)."""
     everywhere = any(not _is_main(name) for name in found.modules.values())
-    if everywhere and found.is_compiled:
+    own = [sys.modules.get(name) for name in found.own]
+    if everywhere and (found.is_compiled or may_be_reached(own, ((code, space) for _, code, space in found.functions))):
         return True
+    if any(map(_is_main, found.modules.values())) and main_has_another_name(own):
+        return True
+    del own
     for _, code, space in found.functions:
         may_import = everywhere or id(space) in found.modules
         if may_name_anything(code) or (may_import and (imports_another(names_in(code), space) or _imports_part(code, space))):
@@ -217,6 +227,8 @@ def names_elsewhere(code: CodeType) -> frozenset[str]:
 def takes_any_global(code: CodeType, names: Mapping[str, Any]) -> bool:
     """Whether code with these globals uses one of the application's own modules other than by attributes that it names."""
     local = {one.variable: one for one in _imports_of(code) if one.variable}
+    if ANY in local and any(type(value) is ModuleType and _is_own(value) for value in _imported_by(local[ANY], names)):
+        return True
     for variable, attributes in _chains_in(code):
         values = [names.get(variable), *(_imported_by(local[variable], names) if variable in local else ())]
         if any(_ends_at_module(value, attributes) for value in values):
@@ -285,7 +297,12 @@ def _imports_of(code: CodeType) -> tuple[_Import, ...]:
 
 
 def _local_variable(stores: Any) -> str:
-    """The local variable that an instruction sets, from CPython 3.13 on besides reading one; empty if it does not."""
+    """The local variable that an instruction sets, from CPython 3.13 on besides reading one; empty if it does not.
+
+    :data:`ANY` for a global that a function sets.
+    """
+    if stores is not None and stores.opname == "STORE_GLOBAL":
+        return ANY
     if stores is None or not stores.opname.startswith(_LOCAL_STORES):
         return ""
     return str(stores.argval[0] if isinstance(stores.argval, tuple) else stores.argval)

@@ -84,7 +84,8 @@ _CALLING = frozenset({"CALL", "PRECALL"})
 _NEXT_WITH = 3
 """Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
 _WAITS = frozenset({threading.__file__, queue.__file__})
-_TIMERS = frozenset({threading.Timer.run.__code__})
+_CALLING_OTHERS = frozenset({threading.Timer.run.__code__, threading.Condition.wait_for.__code__})
+"""Functions among these that call a function of the application's while they wait, or afterwards."""
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
 _OF_FILES = {
     ("subprocess", "Popen"),
@@ -104,6 +105,8 @@ _RECORDED = frozenset({"stilltrue.sync.server", "stilltrue.aio.server"})
 REQUESTS = -2
 """Stands for the threads that will serve requests, among those that can reach an object."""
 _PROBE = -1
+_CALLS_BACK = frozenset({"ctypes", "_ctypes", "_cffi_backend"})
+"""Modules of objects by which C calls Python functions."""
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 _OF_THREADS = threading.Thread().__dict__.keys()
 _INLINED = (3, 12)
@@ -124,6 +127,7 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
         read_own_code(found, functions, paused)
         del functions, paused
         _lead(found, [one for one in (weak() for weak in wanted) if one is not None])
+        found.keeps_generators = any(type(one) is GeneratorType and not is_running(one) for one in found.things.values())
         _read_frames(found, Counter(), known_only=False)
         codes = [code for _, code, _ in found.functions]
         codes += [frame.f_code for frames in running.values() for frame in frames]
@@ -221,19 +225,32 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     paused = kind is GeneratorType and not is_running(holder)
     if paused or id(holder) in found.loops.running or id(holder) in found.loops.suspended:
         return _coroutine_leads(holder, held, found)
-    if _is_of_library(holder) or _record_method(holder, held, found):
+    if _is_of_library(holder) or _record_method(holder, held, found) or _lists(holder, held, found):
         return False
     if kind is threading.Thread and holder.ident in found.running and holder.__dict__.keys() <= _OF_THREADS:
         if not any(is_application(one.f_code) for one in found.running[holder.ident]):
             found.reachers.setdefault(held, set()).add(holder.ident)
         return False
-    if holder is sys.modules and type(found.things[held]) is ModuleType:
-        return False
-    is_open = (issubclass(kind, _OPEN) and not is_own_class(holder)) or (
-        any("__del__" in base.__dict__ for base in kind.__mro__) and (compat.module_of(kind), kind.__name__) not in _FINALIZED
-    )
+    is_open = (issubclass(kind, _OPEN) and not is_own_class(holder)) or _acts_by_itself(kind)
     found.unknown |= {held} if is_open else set()
     return not is_open
+
+
+def _acts_by_itself(kind: type) -> bool:
+    """Whether objects of a class run code when they are released, or are called by C."""
+    if (compat.module_of(kind), kind.__name__) in _FINALIZED:
+        return False
+    return any("__del__" in base.__dict__ or compat.module_of(base) in _CALLS_BACK for base in kind.__mro__)
+
+
+def _lists(holder: Any, held: int, found: LeadingObjects) -> bool:
+    """Whether it lists all modules, which are found by name, or all live threads, each of which has its own thread object."""
+    thing = found.things[held]
+    if holder is threading._active:  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public API
+        ident = attribute_of(thing, "_ident")  # as current_thread() returns it
+        found.reachers.setdefault(held, set()).update({ident} if type(ident) is int else ())
+        return True
+    return holder is sys.modules and type(thing) is ModuleType
 
 
 def _is_globals(holder: Any) -> bool:
@@ -256,7 +273,7 @@ def _record_method(holder: Any, held: int, found: LeadingObjects) -> bool:
 
 def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
     """As :func:`_leads`, for a coroutine or generator (rule 6)."""
-    again = reads_again(coroutine, held, _is_read_again)
+    again = reads_again(coroutine, held, _is_read_again) or type(found.things[held]) is GeneratorType
     by: int | Task | None = found.loops.running.get(id(coroutine))
     task = found.loops.suspended.get(id(coroutine))
     by = found.loops.reacher(task) if by is None and task is not None and type(coroutine) is not GeneratorType else by
@@ -266,12 +283,10 @@ def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
 
 
 def _is_of_library(holder: Any) -> bool:
-    """Whether it lists all threads, starts one, only tells an executor's threads to end (rule 8), or is a cache of the agent's.
+    """Whether it starts a thread, only tells an executor's threads to end (rule 8), or is a cache of the agent's.
 
     A tuple of nothing but gRPC's function that feeds a request stream is what gRPC calls its thread with.
     """
-    if holder is threading._active:  # type: ignore[attr-defined]  # noqa: SLF001 - all live threads
-        return True
     if type(holder) is tuple and len(holder) == 1 and compat.feeds_stream(holder[0]):
         return True
     return _begins(holder) or compat.only_ends_executors_threads(holder) or _is_own_cache(holder)
@@ -318,13 +333,19 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
         found.is_whole = False
         return
     yield from ((one, None) for one in read[:1] if one in found.things)
-    waits = code.co_filename in _WAITS and code not in _TIMERS
+    waits = code.co_filename in _WAITS and code not in _CALLING_OTHERS and _is_librarys_own(frame)
     for name, held in read[1]:
         if held in found.things:
             leads_nowhere = waits or held in found.loops.suspended
-            yield held, None if leads_nowhere or (name and not _is_read_again(frame, name)) else name
+            dropped = name and not found.keeps_generators and not _is_read_again(frame, name)
+            yield held, None if leads_nowhere or dropped else name
     exits = exits_of(frame) if _has_methods(found) else []
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
+
+
+def _is_librarys_own(frame: FrameType) -> bool:
+    """Whether a frame of ``threading`` or ``queue`` is not of a class that the application has derived from theirs."""
+    return compat.module_of(type(variables_of(frame).get("self"))) in ("threading", "queue", "builtins", "NoneType")
 
 
 def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
