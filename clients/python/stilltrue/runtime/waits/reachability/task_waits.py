@@ -74,13 +74,17 @@ class _Candidate:
 
     def proved(self) -> tuple[int | Task, ...]:
         """The tasks and threads that can end it, if each is still where it was (rule 3); empty if unknown."""
+        return self.proved_at_cut() or self._proved_between_cuts()
+
+    def proved_at_cut(self) -> tuple[Task, ...]:
+        """The tasks that can end it, as a cut has found."""
         found = []
         for task, future in self.enders:
             ender = task()
             if ender is None or future is None or blocking_future(ender) is not future():
-                return self._proved_between_cuts()
+                return ()
             found.append(ender)
-        return tuple(found) or self._proved_between_cuts()
+        return tuple(found)
 
     def _proved_between_cuts(self) -> tuple[int | Task, ...]:
         task, proof = self.task(), self.proof
@@ -124,7 +128,7 @@ class TaskWaits:
         """The waits that are proved now (rule 2). Must be called before the cut reads anything."""
         now = time.monotonic()
         self._candidates = {key: one for key, one in self._candidates.items() if one.waits()}
-        due = [one for one in self._candidates.values() if one.due <= now and not one.proved()]
+        due = [one for one in self._candidates.values() if one.due <= now and not one.proved_at_cut()]
         if due and now >= self._not_before:
             begun = time.thread_time()
             self._search(due, now)
