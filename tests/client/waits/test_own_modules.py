@@ -319,6 +319,56 @@ def later():
     idle()
     next(KEPT)
 """
+BY_THE_END_OF_A_GENERATOR = """
+def rows():
+    try:
+        yield 1
+        yield 2
+    finally:
+        state.ready.set()
+
+def later():
+    found = rows()
+    next(found)
+    idle()
+"""
+BY_THE_THREADS_OWN_OBJECT = """
+import threading
+
+def later():
+    threading.current_thread().kept = state.ready
+    idle()
+    threading.current_thread().kept.set()
+"""
+BY_A_PREDICATE = """
+import threading
+
+CONDITION = threading.Condition()
+
+class Jobs:
+    def drained(self):
+        return state.ready.is_set()
+
+def check(jobs):
+    with CONDITION:
+        CONDITION.wait_for(jobs.drained)
+
+def later():
+    check(Jobs())
+"""
+BY_A_LATE_IMPORT_INTO_A_GLOBAL = """
+found = None
+
+def load():
+    global found
+    from app import state as found
+
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    load()
+    getattr(found, name).set()
+"""
 BY_THE_END_OF_A_BLOCK = """
 import contextlib
 
@@ -347,7 +397,8 @@ def later():
             BY_THE_MODULE_ITSELF,
             BY_A_LIST_OF_MODULES,
         ),
-        *(BY_A_SUSPENDED_GENERATOR, BY_THE_END_OF_A_BLOCK),
+        *(BY_A_SUSPENDED_GENERATOR, BY_THE_END_OF_A_BLOCK, BY_THE_END_OF_A_GENERATOR, BY_THE_THREADS_OWN_OBJECT),
+        *(BY_A_PREDICATE, BY_A_LATE_IMPORT_INTO_A_GLOBAL),
     ],
 )
 def test_who_can_name_a_global_of_a_module_can_reach_it(later: str, reaching: Run) -> None:
@@ -578,6 +629,56 @@ except StopIteration:
 def later():
     idle()
 """
+FROM_BYTES = """
+import pickle
+
+class Job:
+    def run(self):
+        state.ready.set()
+
+BLOB = pickle.dumps(Job())
+
+def later():
+    idle()
+    pickle.loads(BLOB).run()
+"""
+BY_A_LOADER_OF_ANOTHER_NAME = """
+from importlib import import_module as load
+
+def later():
+    idle()
+    load("app.plugin").run()
+"""
+BY_A_TEXT_GIVEN_TO_A_LIBRARY = """
+def later():
+    idle()
+    print("app.tasks.finish")
+"""
+CALLED_BY_C = """
+import ctypes
+
+class Device:
+    def __init__(self):
+        self.callback = ctypes.CFUNCTYPE(None)(self.on_data)
+
+    def on_data(self):
+        state.ready.set()
+
+device = Device()
+
+def later():
+    idle()
+"""
+OF_THE_MAIN_MODULES_OTHER_NAME = """
+import sys
+sys.modules["entry"] = sys.modules["__main__"]
+sys.modules["__main__"].ready = state.ready
+
+def later():
+    idle()
+    from entry import ready
+    ready.set()
+"""
 OF_A_LISTED_CLASS = """
 import weakref
 
@@ -617,6 +718,13 @@ def later():
             BESIDE_A_COMPILED_MODULE,
             OF_A_LISTED_CLASS,
             OF_A_CLASS_IN_A_SET,
+            *(
+                FROM_BYTES,
+                BY_A_LOADER_OF_ANOTHER_NAME,
+                BY_A_TEXT_GIVEN_TO_A_LIBRARY,
+                CALLED_BY_C,
+                OF_THE_MAIN_MODULES_OTHER_NAME,
+            ),
             IN_AN_ASYNCHRONOUS_GENERATOR,
         ),
     ],

@@ -21,7 +21,10 @@ from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 
 _ANYWHERE = frozenset(
     {"globals", "vars", "eval", "exec", "__globals__", "modules", "__main__", "import_module", "__import__"}
-) | frozenset({"getmodule", "import_string", "resolve_name"})
+) | frozenset(
+    {"getmodule", "import_string", "resolve_name", "load_module", "exec_module", "SourceFileLoader", "run_module", "run_path"}
+    | {"unsafe_load"}
+)
 """Application code that mentions one of these may reach any global."""
 LOCALS = _ANYWHERE | {"locals"}
 """Code that mentions one of these may read any of its variables."""
