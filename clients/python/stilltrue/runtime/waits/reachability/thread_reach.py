@@ -84,8 +84,8 @@ _CALLING = frozenset({"CALL", "PRECALL"})
 _NEXT_WITH = 3
 """Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
 _WAITS = frozenset({threading.__file__, queue.__file__})
-_CALLING_OTHERS = frozenset({threading.Timer.run.__code__, threading.Condition.wait_for.__code__})
-"""Functions among these that call a function of the application's while they wait, or afterwards."""
+_TIMERS = frozenset({threading.Timer.run.__code__})
+_CALLS_PREDICATE = threading.Condition.wait_for.__code__
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
 _OF_FILES = {
     ("subprocess", "Popen"),
@@ -333,14 +333,20 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
         found.is_whole = False
         return
     yield from ((one, None) for one in read[:1] if one in found.things)
-    waits = code.co_filename in _WAITS and code not in _CALLING_OTHERS and _is_librarys_own(frame)
+    waits = code.co_filename in _WAITS and code not in _TIMERS and _is_librarys_own(frame)
     for name, held in read[1]:
         if held in found.things:
-            leads_nowhere = waits or held in found.loops.suspended
+            is_called = name == "predicate" and code is _CALLS_PREDICATE and not _is_of_wait(found.things[held])
+            leads_nowhere = (waits and not is_called) or held in found.loops.suspended
             dropped = name and not found.keeps_generators and not _is_read_again(frame, name)
             yield held, None if leads_nowhere or dropped else name
     exits = exits_of(frame) if _has_methods(found) else []
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
+
+
+def _is_of_wait(function: Any) -> bool:
+    """Whether it is a function of the standard library's own, such as the one by which a barrier waits."""
+    return type(function) is FunctionType and function.__code__.co_filename in _WAITS
 
 
 def _is_librarys_own(frame: FrameType) -> bool:
