@@ -30,6 +30,8 @@ class Front:
         self.get = get
         self._stuck = stuck
         self._threads: list[threading.Thread] = []
+        self.ends: list[Callable[[], object]] = []
+        """What lets go of what threads wait for."""
 
     def start(self, name: str, target: Callable[..., object], *arguments: Any) -> threading.Thread:
         """Start a thread with this name."""
@@ -60,6 +62,8 @@ class Front:
     def let_go(self) -> None:
         """Release the stuck calls, and join the threads."""
         self._stuck.go.set()
+        for end in self.ends:
+            end()
         for thread in self._threads:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
@@ -149,6 +153,10 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))
     for name in ("may_be_reached", "main_has_another_name"):
         monkeypatch.setattr(module_names, name, lambda *_: False)
+    before, loops_of = {thread.ident for thread in threading.enumerate()}, on_loops.loops_of
+    monkeypatch.setattr(
+        requests, "loops_of", lambda running: loops_of({one: those for one, those in running.items() if one not in before})
+    )
     mention = on_loops.others_mention
     monkeypatch.setattr(
         requests, "others_mention", lambda paused, *rest: mention([one for one in paused if _is_in(one, own)], *rest)
