@@ -130,8 +130,11 @@ def stuck() -> Iterator[Stuck]:
 def front(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[Front]:
     agent, back = alone("front"), alone("back")
     with serving(back, workers=8, Get=stuck) as address, grpc.insecure_channel(address) as channel:
-        yield Front(agent, agent.channel(channel).unary_unary("/s/Get"), stuck)
+        found = Front(agent, agent.channel(channel).unary_unary("/s/Get"), stuck)
+        yield found
         stuck.go.set()
+        for end in found.ends:
+            end()
 
 
 def _is_in(paused: Any, file: str) -> bool:

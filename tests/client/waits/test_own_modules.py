@@ -610,6 +610,7 @@ import importlib.util, pathlib, shutil
 
 origin = pathlib.Path(importlib.util.find_spec("_bisect").origin)
 shutil.copy(origin, pathlib.Path(__file__).parent / origin.name)
+del importlib
 from app import _bisect
 
 def later():
