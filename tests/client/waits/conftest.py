@@ -30,8 +30,6 @@ class Front:
         self.get = get
         self._stuck = stuck
         self._threads: list[threading.Thread] = []
-        self.ends: list[Callable[[], object]] = []
-        """What lets go of what threads wait for."""
 
     def start(self, name: str, target: Callable[..., object], *arguments: Any) -> threading.Thread:
         """Start a thread with this name."""
@@ -62,8 +60,6 @@ class Front:
     def let_go(self) -> None:
         """Release the stuck calls, and join the threads."""
         self._stuck.go.set()
-        for end in self.ends:
-            end()
         for thread in self._threads:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
@@ -130,11 +126,8 @@ def stuck() -> Iterator[Stuck]:
 def front(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[Front]:
     agent, back = alone("front"), alone("back")
     with serving(back, workers=8, Get=stuck) as address, grpc.insecure_channel(address) as channel:
-        found = Front(agent, agent.channel(channel).unary_unary("/s/Get"), stuck)
-        yield found
+        yield Front(agent, agent.channel(channel).unary_unary("/s/Get"), stuck)
         stuck.go.set()
-        for end in found.ends:
-            end()
 
 
 def _is_in(paused: Any, file: str) -> bool:

@@ -43,7 +43,6 @@ class Loop:
                 task.cancel()
             await asyncio.wait(self.tasks, timeout=1)
 
-        self.front.ends.append(self._end)
         self.front.start("loop", lambda: asyncio.run(main()))
         assert begun.wait(PATIENCE_SECONDS)
 
@@ -53,11 +52,9 @@ class Loop:
 
     def stop(self) -> None:
         """End the tasks and the loop."""
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.go.set)
         self.front.let_go()
-
-    def _end(self) -> None:
-        if self.loop is not None and not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.go.set)
 
 
 def waits_of(report: Report, task: str) -> list[list[str]]:
