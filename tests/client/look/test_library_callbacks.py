@@ -228,12 +228,12 @@ def test_a_timer_descriptor_that_a_handler_arms_is_pending_work(alone: Callable[
 def test_a_function_given_to_c_is_pending_work_if_a_thread_of_c_was_started_since(
     alone: Callable[..., Agent], given: bool
 ) -> None:
-    front, libc = alone("front"), ctypes.CDLL(None)
+    front, libc, thread = alone("front"), ctypes.CDLL(None), ctypes.c_ulong()
     kept = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_short)(lambda number: number) if given else None
 
     def place(request: bytes, context: Any) -> bytes:
         if request:
-            libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.sleep, ctypes.c_void_p(3))
+            libc.pthread_create(ctypes.byref(thread), None, libc.sleep, ctypes.c_void_p(3))
         return request
 
     with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
@@ -243,7 +243,7 @@ def test_a_function_given_to_c_is_pending_work_if_a_thread_of_c_was_started_sinc
         stub(b"x")
         assert bool(found_by(front, "which code in C may call: its thread")) is given
     del kept
-    time.sleep(3)  # the thread of C has ended
+    libc.pthread_join(thread, None)
 
 
 @pytest.mark.parametrize("rests", [True, False])

@@ -369,6 +369,14 @@ def later():
     load()
     getattr(found, name).set()
 """
+BY_ONE_OF_SEVERAL_LATE_IMPORTS = """
+def later():
+    name = "".join(["re", "ady"])
+    idle()
+    from app import state as found
+    getattr(found, name).set()
+    from app.start import idle as found
+"""
 BY_THE_END_OF_A_BLOCK = """
 import contextlib
 
@@ -398,7 +406,7 @@ def later():
             BY_A_LIST_OF_MODULES,
         ),
         *(BY_A_SUSPENDED_GENERATOR, BY_THE_END_OF_A_BLOCK, BY_THE_END_OF_A_GENERATOR, BY_THE_THREADS_OWN_OBJECT),
-        *(BY_A_PREDICATE, BY_A_LATE_IMPORT_INTO_A_GLOBAL),
+        *(BY_A_PREDICATE, BY_A_LATE_IMPORT_INTO_A_GLOBAL, BY_ONE_OF_SEVERAL_LATE_IMPORTS),
     ],
 )
 def test_who_can_name_a_global_of_a_module_can_reach_it(later: str, reaching: Run) -> None:

@@ -226,14 +226,17 @@ def names_elsewhere(code: CodeType) -> frozenset[str]:
 
 def takes_any_global(code: CodeType, names: Mapping[str, Any]) -> bool:
     """Whether code with these globals uses one of the application's own modules other than by attributes that it names."""
-    local = {one.variable: one for one in _imports_of(code) if one.variable}
-    if ANY in local and any(type(value) is ModuleType and _is_own(value) for value in _imported_by(local[ANY], names)):
+    local: dict[str, list[Any]] = {}
+    for one in _imports_of(code):
+        if one.variable:
+            local.setdefault(one.variable, []).extend(_imported_by(one, names))
+    if any(_ends_at_module(value, ()) for value in local.get(ANY, ())):
         return True
-    for variable, attributes in _chains_in(code):
-        values = [names.get(variable), *(_imported_by(local[variable], names) if variable in local else ())]
-        if any(_ends_at_module(value, attributes) for value in values):
-            return True
-    return False
+    return any(
+        _ends_at_module(value, attributes)
+        for variable, attributes in _chains_in(code)
+        for value in (names.get(variable), *local.get(variable, ()))
+    )
 
 
 def _ends_at_module(value: Any, attributes: Iterable[str]) -> bool:
@@ -265,7 +268,7 @@ class _Import:
 
 
 def _module_named(name: str, names: Mapping[str, Any]) -> ModuleType | None:
-    return next(imported(frozenset({IMPORT + name}), dict(names)), None)
+    return next(imported(frozenset({IMPORT + name}), names), None)
 
 
 def _imported_by(one: _Import, names: Mapping[str, Any]) -> list[Any]:
