@@ -147,6 +147,7 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
     asks, own = code_names.comes_by_anything, str(request.path)
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))
+    monkeypatch.setattr(thread_reach, "lists_under_another_name", lambda _: False)
     for name in ("may_be_reached", "main_has_another_name"):
         monkeypatch.setattr(module_names, name, lambda *_: False)
     before, loops_of = {thread.ident for thread in threading.enumerate()}, on_loops.loops_of

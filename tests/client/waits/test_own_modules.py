@@ -638,6 +638,14 @@ except StopIteration:
 def later():
     idle()
 """
+BY_A_LIST_OF_ANOTHER_NAME = """
+from threading import enumerate as all_threads
+
+def later():
+    idle()
+    for one in all_threads():
+        print(one)
+"""
 FROM_BYTES = """
 import pickle
 

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 import queue
 import re
 import sys
@@ -37,6 +38,9 @@ _ENDING_WAITS = frozenset({threading.__file__, queue.__file__, _base.__file__})
 _DOTTED = re.compile(r"([A-Za-z_]\w*)(?:\.\w+)+(?::\w+)?")
 _MAIN_NAMES = frozenset({"__main__", "__mp_main__"})
 _LAZY = "importlib.util"
+_LISTING = frozenset(
+    map(id, (threading.enumerate, sys._current_frames, gc.get_objects, gc.get_referrers))  # noqa: SLF001 - no public API
+)
 
 
 def may_be_reached(modules: Iterable[ModuleType | None], functions: Iterable[tuple[CodeType, Mapping[str, Any]]]) -> bool:
@@ -56,6 +60,14 @@ def may_be_reached(modules: Iterable[ModuleType | None], functions: Iterable[tup
         if any(_is_from_text_or_bytes(one) for one in names_imported(names_in(code), names)):
             return True
     return any(type(one).__module__ == _LAZY for one in list(sys.modules.values()))
+
+
+def lists_under_another_name(names: Iterable[str]) -> bool:
+    """Whether one of these modules has a function that lists all threads, frames or objects, under whichever name."""
+    modules = (sys.modules.get(name) for name in names)
+    return any(
+        type(one) is ModuleType and any(map(_LISTING.__contains__, map(id, list(one.__dict__.values())))) for one in modules
+    )
 
 
 def main_has_another_name(modules: Iterable[ModuleType | None]) -> bool:

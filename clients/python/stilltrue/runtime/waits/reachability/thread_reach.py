@@ -61,6 +61,7 @@ from stilltrue.runtime.waits.reachability.code_names import (
     comes_by_anything,
     names_ahead,
 )
+from stilltrue.runtime.waits.reachability.hidden_access import lists_under_another_name
 from stilltrue.runtime.waits.reachability.leading_objects import Frames, Global, LeadingObjects
 from stilltrue.runtime.waits.reachability.loop_contents import is_running, read_loops, reads_again
 from stilltrue.runtime.waits.reachability.module_names import (
@@ -131,7 +132,8 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
         _read_frames(found, Counter(), known_only=False)
         codes = [code for _, code, _ in found.functions]
         codes += [frame.f_code for frames in running.values() for frame in frames]
-        any_code = any(comes_by_anything(code) for code in codes) or (bool(found.names) and may_be_reached_otherwise(found))
+        any_code = any(comes_by_anything(code) for code in codes) or lists_under_another_name(found.own)
+        any_code = any_code or (bool(found.names) and may_be_reached_otherwise(found))
         found.is_whole = found.is_whole and not any_code
         found.functions.clear()
         found.paused.clear()
