@@ -1887,6 +1887,20 @@ MUTANTS = (
         _OF_MODULES + "test_who_can_name_a_global_of_a_module_can_reach_it",
     ),
     Mutant(
+        "a future that a method completes has no callbacks",
+        "stilltrue.runtime.waits.reachability.mentions",
+        " or _calls_back(one, waking)",
+        "",
+        "tests/client/waits/test_requests_to_come.py::test_a_method_that_ends_the_wait_makes_it_unknown",
+    ),
+    Mutant(
+        "a text is looked up as it stands, whatever is made of it",
+        "stilltrue.runtime.look.code.lookups",
+        'if every[index].argval == "getattr" and not _takes(every, at + 1 + len(rest), rest):',
+        "if False:",
+        "tests/client/waits/test_requests_to_come.py::test_a_method_that_ends_the_wait_makes_it_unknown",
+    ),
+    Mutant(
         "a compiled module names nothing",
         "stilltrue.runtime.waits.reachability.module_names",
         "found.is_compiled or may_be_reached",

@@ -639,7 +639,12 @@ def later():
     idle()
 """
 BY_A_LIST_OF_ANOTHER_NAME = """
+import threading
 from threading import enumerate as all_threads
+
+def wait():
+    threading.current_thread().ready = threading.Event()
+    threading.current_thread().ready.wait()
 
 def later():
     idle()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -74,6 +75,17 @@ class Desk:
 
     def answer(self, request: bytes, context: Any) -> bytes:
         self.pending[request].set()
+        return request
+
+    def serve_by_name(self, request: bytes, context: Any) -> bytes:
+        return bytes(getattr(self, "do_" + request.decode())(request))
+
+    def do_answer(self, request: bytes) -> bytes:
+        self.pending[request].set()
+        return request
+
+    def complete(self, request: bytes, context: Any) -> bytes:
+        self.kept[0].set_result(None)
         return request
 
     def hand_on(self, request: bytes, context: Any) -> bytes:
@@ -170,10 +182,21 @@ def test_nor_is_one_that_makes_a_set(alone: Callable[..., Agent]) -> None:
         assert reached == set()
 
 
-def test_a_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent]) -> None:
+@pytest.mark.parametrize("method", ["answer", "serve_by_name", "complete"])
+def test_a_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent], method: str) -> None:
+    """Also one that calls another by a computed name, or completes a future, which calls its callbacks."""
     desk = Desk()
-    with asking(alone("front"), desk, Answer=desk.answer) as reached:
+    with asking(alone("front"), desk, Answer=getattr(desk, method)) as reached:
         assert reached is None
+
+
+def test_what_reads_the_requests_of_a_method_may_end_the_wait() -> None:
+    def parse(data: bytes) -> bytes:
+        return data
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request, request_deserializer=parse)
+    server = SimpleNamespace(interceptor_pipeline=None, generic_handlers=[], registered_method_handlers={"/s/Answer": handler})
+    assert parse in [one for _, one in compat.methods_of_server(server)]
 
 
 def test_a_future_is_reached_like_an_event(alone: Callable[..., Agent]) -> None:

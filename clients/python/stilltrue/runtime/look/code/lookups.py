@@ -83,12 +83,24 @@ def _texts_after(every: Sequence[dis.Instruction], index: int) -> Iterable[str]:
     text = every[at].argval if at < len(every) and every[at].opname == "LOAD_CONST" else None
     if at + 1 < len(every) and every[at + 1].opname in ATTRIBUTES:  # ``"".join(...)``
         text = None
-    if sets:
-        return {text if isinstance(text, str) else COMPUTED_SET}
     rest = [one.opname for one in takewhile(lambda one: not one.opname.startswith("CALL"), every[at + 1 :])]
+    if sets:
+        return {text if isinstance(text, str) and rest[1:2] != ["BINARY_OP"] else COMPUTED_SET}
     if not isinstance(text, str) or not all(one.startswith("LOAD_") for one in rest):
         return {COMPUTED}
+    if every[index].argval == "getattr" and not _takes(every, at + 1 + len(rest), rest):
+        return {COMPUTED}
     return text.split(".")
+
+
+def _takes(every: Sequence[dis.Instruction], at: int, between: Sequence[str]) -> bool:
+    """Whether the call at ``at`` is that of ``getattr``, and not one within its arguments: ``"do_" + name.lower()``.
+
+    ``between``: the names of the instructions after the text and before that call: a default, if any.
+    """
+    count = every[at].argval if at < len(every) and every[at].opname == "CALL" else None
+    values = [one for one in between if one not in ATTRIBUTES]
+    return (count == 2 and not between) or (count == 3 and len(values) == 1)
 
 
 def texts_near(code: CodeType, near: Iterable[Any]) -> Iterator[str]:

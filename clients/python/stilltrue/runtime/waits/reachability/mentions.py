@@ -3,7 +3,7 @@
 Rules:
 
 1. Code that a function, or the rest of a frame, calls counts as well. If it may be any code, it may end the wait. So may a
-   function that calls methods by computed names, or completes a future, whose callbacks then run.
+   function that completes a future, whose callbacks then run.
 2. A future or event that code has made itself is another one. The builtin ``set`` is none of an event, and a dictionary's
    ``get`` takes nothing out of a queue.
 3. The standard library and gRPC set, complete and cancel only what is their own.
@@ -24,7 +24,6 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours, is_own_code
 from stilltrue.runtime.look.called_code.reachable_names import codes_reached, reachable_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
-from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import words_in
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
 from stilltrue.runtime.waits.holders.own_shares import COMPUTING
@@ -55,7 +54,7 @@ def may_end(function: Any, waking: frozenset[str]) -> bool:
     mentioned = waking & reached.names
     codes = codes_reached(code, names, carried)
     own = [one for one in codes if is_own_code(one)]
-    if any(COMPUTED in looked_up(one) or _calls_back(one, waking) for one in own):
+    if any(_calls_back(one, waking) for one in own):
         return True
     if not mentioned and WITH_ITS_WAITER not in waking:
         return False
