@@ -64,6 +64,8 @@ _are_of_freed = partial(map, frozenset(map(id, _MAY_BE_OF_FREED)).__contains__) 
 _codes_of, _ids_of, _not = partial(map, attrgetter("f_code")), partial(map, id), partial(map, not_)
 _DECIDING_SECONDS_MAX = 0.005
 _PAUSE_SECONDS = 0.0002
+LISTING_FRAMES = sys._current_frames  # noqa: SLF001 - documented
+"""The function that gives the application all threads' frames."""
 
 
 class _NoCollection:

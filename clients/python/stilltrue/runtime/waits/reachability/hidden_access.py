@@ -23,6 +23,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import LISTING_FRAMES
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.methods import names_imported
@@ -38,9 +39,7 @@ _ENDING_WAITS = frozenset({threading.__file__, queue.__file__, _base.__file__})
 _DOTTED = re.compile(r"([A-Za-z_]\w*)(?:\.\w+)+(?::\w+)?")
 _MAIN_NAMES = frozenset({"__main__", "__mp_main__"})
 _LAZY = "importlib.util"
-_LISTING = frozenset(
-    map(id, (threading.enumerate, sys._current_frames, gc.get_objects, gc.get_referrers))  # noqa: SLF001 - no public API
-)
+_LISTING = frozenset(map(id, (threading.enumerate, LISTING_FRAMES, gc.get_objects, gc.get_referrers)))
 
 
 def may_be_reached(modules: Iterable[ModuleType | None], functions: Iterable[tuple[CodeType, Mapping[str, Any]]]) -> bool:
