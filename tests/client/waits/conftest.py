@@ -15,7 +15,15 @@ from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.runtime import compat
 from stilltrue.runtime.waits.orphaned_locks import census
-from stilltrue.runtime.waits.reachability import code_names, module_names, on_loops, requests, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import (
+    code_names,
+    module_names,
+    on_loops,
+    requests,
+    task_waits,
+    thread_reach,
+    thread_waits,
+)
 from tests.client.look.worlds import Stuck, report_of, report_when, serving
 
 PATIENCE_SECONDS = 20.0
@@ -139,11 +147,12 @@ def _is_in(paused: Any, file: str) -> bool:
 @pytest.fixture
 def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
-    monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", SEARCH_SECONDS)
+    for searching in (thread_waits, task_waits):
+        monkeypatch.setattr(searching, "SEARCH_SECONDS_MAX", SEARCH_SECONDS)
+        monkeypatch.setattr(searching, "AGAIN_SECONDS_MAX", thread_waits.AGAIN_SECONDS)
     monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", SEARCH_SECONDS)
     monkeypatch.setattr(requests, "SECONDS_MAX", SEARCH_SECONDS)
     monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
-    monkeypatch.setattr(thread_waits, "AGAIN_SECONDS_MAX", thread_waits.AGAIN_SECONDS)
     monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
     asks, own = code_names.comes_by_anything, str(request.path)
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))
