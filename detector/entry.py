@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-import traceback
 from importlib import import_module
 
 
 def main() -> None:
-    """Run the command and exit. Ctrl-C during the imports exits without a traceback, too."""
+    """Run the command and exit. Ctrl-C during the imports ends the process without a traceback, too."""
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it may be ignored, as in a shell's background job
+    if raises:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_closed_streams()
     try:
         command = import_module("detector.cli")
+    except Exception:  # noqa: BLE001 - the interpreter would exit with 1, which is an answer of `ask`
+        import_module("traceback").print_exc()
+        sys.exit(2)
+    try:
+        if raises:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        command.main()
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:  # noqa: BLE001 - the interpreter would exit with 1, which is an answer of `ask`
-        traceback.print_exc()
-        sys.exit(2)
-    command.main()
 
 
 def _open_closed_streams() -> None:
