@@ -41,6 +41,11 @@ class Cluster:
         """Whether records are objects (:mod:`detector.assembly.objects`); every path and URI contains a slash."""
         return "/" in self.servers
 
+    @property
+    def kind(self) -> str:
+        """What it is, for people."""
+        return "the store of records" if self.in_objects else "Kafka"
+
     def topic(self, name: str) -> str:
         """The full name of ``REPORTS`` or ``RESULTS``."""
         return f"{self.topics}.{name}"
@@ -56,18 +61,24 @@ class Cluster:
 
 
 def client(cluster: Cluster) -> ModuleType:
-    """The module that reads and writes a cluster's records. Raises :class:`RecordsUnavailableError` without its extra."""
+    """The module that reads and writes a cluster's records.
+
+    Raises :class:`RecordsUnavailableError` without its extra, and for an address that no store can have.
+    """
     scheme, separator, servers = cluster.servers.partition("://")
     if separator and scheme.lower() in _NOT_STORES:
         raise RecordsUnavailableError(f"--kafka: {cluster.servers!r} is a URL, not HOST:PORT: write {servers.rstrip('/')}")
     module, extra = ("objects", "archive") if cluster.in_objects else ("kafka", "kafka")
     try:
-        return import_module(f"detector.assembly.{module}")
+        found = import_module(f"detector.assembly.{module}")
     except ImportError as error:
         text = f"{error}; install it with: pip install 'stilltrue-detector[{extra}]'"
         if extra == "kafka" and ":" not in cluster.servers:
             text += f" (or is {cluster.servers!r} a directory? a path has a slash: ./{cluster.servers})"
         raise RecordsUnavailableError(text) from None
+    if cluster.in_objects:
+        found.refuse_unknown(cluster)
+    return found
 
 
 def read_properties(path: Path | None) -> dict[str, str]:

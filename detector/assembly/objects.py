@@ -39,6 +39,8 @@ BYTES_AT_ONCE = 16 * 2**20
 DELIVERY_SECONDS_MAX = 20.0
 LOST_SECONDS = 60.0
 """A gap counts as a loss once the objects behind it are this old: a listing may show an object before an earlier one."""
+_MAY_CONNECT = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+"""Schemes of stores that may be asked for something, and so be unreachable, as soon as they are opened."""
 _HOUR = "%Y%m%d%H"
 _HOUR_SECONDS = 3600
 
@@ -156,6 +158,17 @@ def advanced(position: Position, taken: Iterable[Written]) -> Position:
         return position
     before = datetime.fromtimestamp(newest / 1000 - _HOUR_SECONDS, UTC).strftime(_HOUR)
     return Position(hour=max(position.hour, before), following=following)
+
+
+def refuse_unknown(cluster: Cluster) -> None:
+    """Raise :class:`RecordsUnavailableError` if no store can have this address, without asking any."""
+    scheme, separator, _ = cluster.servers.partition("://")
+    if separator and scheme.lower() not in _MAY_CONNECT:
+        try:
+            ArchiveFiles(cluster.servers)
+        except ArchiveError as error:
+            text = f"--kafka: {named(cluster.servers, _one_line(error))} (Kafka's address has no scheme: HOST:PORT)"
+            raise RecordsUnavailableError(text) from None
 
 
 def make_topics(cluster: Cluster) -> None:

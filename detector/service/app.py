@@ -105,7 +105,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         directory=settings.data, bytes_max=settings.archive_bytes_max, metrics=metrics, log=log,
         compact_seconds_min=settings.compact_seconds_min, age_seconds_max=settings.retention_seconds_max,
     )  # fmt: skip
-    bus = AssemblyBus(settings)
+    bus = AssemblyBus(settings, log)
     driver = Driver(
         settings=settings, clock=clock, evaluator=evaluator, incidents=incidents, snapshot_store=snapshot_store,
         metrics=metrics, log=log, archive_sink=archive_sink, put=bus.put,

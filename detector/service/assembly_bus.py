@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from detector.assembly.cluster import REPORTS, RESULTS, client
+from detector.ops.logs import Log
 from detector.service.detection.driver import Driver
 from detector.service.detection.remote_assembly import Put
 from detector.service.settings import Settings
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 class AssemblyBus:
     """Writes to one topic and reads from the other; does nothing without Kafka."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Create the topics. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
+    def __init__(self, settings: Settings, log: Log) -> None:
+        """Create the topics, which may take seconds. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
         self._producer: RecordProducer | None = None
         self._consumer: RecordConsumer | None = None
         if settings.kafka:
             self._cluster = settings.cluster()
+            log.info(f"connecting to {self._cluster.kind}", address=settings.kafka)
             client(self._cluster).make_topics(self._cluster)
             self._producer = client(self._cluster).RecordProducer(self._cluster)
 

@@ -63,6 +63,11 @@ def test_kafkas_address_as_a_url_is_no_object_store(url: str) -> None:
         client(Cluster(url))
 
 
+def test_an_address_that_no_store_can_have_is_refused_before_anything_is_written() -> None:
+    with pytest.raises(RecordsUnavailableError, match=r"^--kafka: .* nosuch://kafka:9092 \(.* has no scheme: HOST:PORT\)$"):
+        client(Cluster("nosuch://kafka:9092"))
+
+
 async def test_each_reader_gets_every_written_record_once(cluster: Cluster) -> None:
     make_topics(cluster)
     one, other = RecordProducer(cluster), RecordProducer(cluster)

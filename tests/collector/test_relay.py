@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from detector.assembly.cluster import RecordsUnavailableError
 from detector.collector import app, relay
 from detector.collector.relay import Coordinator, Relay
 from detector.ops.logs import Log
@@ -120,6 +121,22 @@ async def test_whoever_calls_the_wrong_process_is_told_which_is_right(kafka: Kaf
         assert "agents connect to one of its collectors" in await refused(coordinator.coordinator, "AgentService/Connect")
         assert coordinator.coordinator in await refused(collector, "DetectorService/Ask")
         assert "start it with --kafka" in await refused(detector.address, "CollectorService/Relay")
+
+
+async def test_a_collector_with_an_address_that_no_store_can_have_ends_with_an_error() -> None:
+    with pytest.raises(RecordsUnavailableError, match="nosuch://x"):
+        async with collector_of("127.0.0.1:1", "nosuch://x"):
+            pytest.fail("it collects")
+
+
+async def test_a_coordinator_says_that_it_is_connecting_before_kafka_answers(
+    kafka: KafkaInMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "stilltrue")
+    said: list[str] = []
+    monkeypatch.setattr(kafka, "make_topics", lambda _: said.extend(caplog.messages))
+    async with collected(tmp_path, collectors=0):
+        assert "connecting to Kafka" in said
 
 
 async def test_a_collector_whose_kafka_does_not_answer_says_so_at_its_start(

@@ -147,6 +147,7 @@ def run(plan: AssemblyPlan, master: str | None, progress: ProgressLines, metrics
     """Assemble until stopped, and serve metrics at ``metrics``. Raises :class:`StreamFailedError`."""
     try:
         check_unoccupied(plan.out, own=("verdicts/batch=",))
+        progress.wait(f"connecting to {plan.cluster.kind} at {plan.cluster.servers} ...")
         client(plan.cluster).make_topics(plan.cluster)
         plan.state.mkdir(parents=True, exist_ok=True)
         progress.wait("starting Spark ...")
