@@ -9,7 +9,7 @@ import click
 from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import EXIT_CODES, START_ONE, console, print_verdict
+from detector.commands.shared.render import EXIT_CODES, START_ONE, console, print_indented, print_verdict
 from detector.core.sentences import NO_MEMBERS
 from detector.core.verdict import write_verdict
 from stilltrue.model import Holds
@@ -49,7 +49,7 @@ def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, 
     elif not print_data(write_verdict(verdict), output):
         print_verdict(verdict)
         if verdict.witness.text == NO_MEMBERS:
-            console().print(f"  {START_ONE}")
+            print_indented(console(), START_ONE)
         elif verdict.holds is Holds.UNDETERMINED and verdict.missing:
-            console().print(f"  {HOW_TO_FIX}")
+            print_indented(console(), HOW_TO_FIX)
     sys.exit(EXIT_CODES[verdict.holds])

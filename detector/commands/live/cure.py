@@ -9,7 +9,7 @@ import click
 from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import console, escape, listed
+from detector.commands.shared.render import console, escape, listed, print_indented
 from detector.service.documents import written_cure
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -72,11 +72,11 @@ def _print(answer: pb.CureResponse, output: Output) -> None:
         print_names(one.party for one in answer.victims)
     elif not print_data(written_cure(answer), output):
         out = console()
-        out.print(escape(answer.text))
+        print_indented(out, escape(answer.text), indent=0)
         for victim in answer.victims:
             line = f"{victim.party}: {victim.text}"
             if line not in answer.text:
-                out.print(f"  {escape(line)}")
+                print_indented(out, escape(line))
         able = any(one.aborted for one in answer.victims)
         if answer.freed and (able or not answer.snapshot):
-            out.print(f"  {'frees' if able else 'would free'} {escape(listed(answer.freed))}")
+            print_indented(out, f"{'frees' if able else 'would free'} {escape(listed(answer.freed))}")

@@ -9,12 +9,22 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
+from rich.console import Console
 
 from detector.commands.live.incidents import find_incident, print_one
 from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import FORMS, Output, print_data, print_names
-from detector.commands.shared.render import console, escape, holds_text, listed, print_verdict, styled, table
+from detector.commands.shared.render import (
+    console,
+    escape,
+    holds_text,
+    listed,
+    print_indented,
+    print_verdict,
+    styled,
+    table,
+)
 from detector.commands.shared.run import CommandError
 from detector.core.counting import counted
 from detector.core.document.reader import parse_document
@@ -67,7 +77,7 @@ def show(id: str, form: str, endpoint: Endpoint, timeout_seconds: float) -> None
         print_names([str(answer.summary.ref.id)])
     elif form in {Output.TEXT, Output.WIDE}:
         _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
-        _print_snapshot(answer, snapshot)
+        _print_snapshot(answer, snapshot, console(wide=form == Output.WIDE))
     else:
         predicate, core = ("", ()) if incident is None else (incident.predicate, tuple(map(PartyName, incident.core)))
         sys.stdout.write(picture_of(answer, Format(form), predicate, core))
@@ -82,31 +92,29 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
-    out = console()
+def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot, out: Console) -> None:
     summary, ref = answer.summary, answer.summary.ref
     out.print(
         f"snapshot {ref.id}: {escape(summary.outcome)}, began {local_time(ref.begun)}, trigger: {escape(summary.begun_by)}, "
         f"took {duration(ref.ended - ref.begun)}, {counted(ref.members, 'member')}"
     )
     if summary.missing:
-        out.print(f"  [yellow]missing: {escape(listed(summary.missing))}[/]")
+        print_indented(out, f"[yellow]missing: {escape(listed(summary.missing))}[/]")
     verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
     stuck = _stuck(verdicts)  # "active" only means that a process has not said it is idle
     rows = [
         (escape(name), escape(state.service) or "-", stuck.get(name, state.activity.value), escape(_facts(state.facts)))
         for name, state in sorted(snapshot.processes.items())
     ]
-    out.print(table(("process", "service", "activity", "facts"), rows, flexible={"facts"}))
+    out.print(table(("process", "service", "activity", "facts"), rows, flexible={"activity", "facts"}))
     for index, wait in enumerate(snapshot.waits.waits()):
         if index == _WAITS_MAX:
-            out.print(f"  and {len(snapshot.waits) - _WAITS_MAX} more waits (--format json has them all)")
+            print_indented(out, f"and {len(snapshot.waits) - _WAITS_MAX} more waits (--format json has them all)")
             break
-        out.print(f"  {escape(sentence(wait, ref.ended))}")
+        print_indented(out, escape(sentence(wait, ref.ended)))
     for message in snapshot.in_transit[:_WAITS_MAX]:
-        out.print(
-            f"  in transit from {escape(message.source)} to {escape(message.target or 'unknown')}: {escape(message.what)}"
-        )
+        target = message.target or "unknown"
+        print_indented(out, escape(f"in transit from {message.source} to {target}: {message.what}"))
     out.print()
     if not verdicts:
         out.print("no answers yet: its evaluation has not ended")
@@ -115,7 +123,7 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
     for verdict in verdicts:
         if verdict.core and verdict.snapshot.scope == "all":
             out.print()
-            print_verdict(verdict)
+            print_verdict(verdict, out=out)
 
 
 def _stuck(verdicts: Iterable[Verdict]) -> dict[ProcessName, str]:

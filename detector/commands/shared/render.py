@@ -82,9 +82,9 @@ def styled(holds: Holds, predicate: str, text: str) -> str:
     return f"[{style}]{escape(text)}[/]"
 
 
-def print_verdict(verdict: Verdict, *, title: str = "") -> None:
-    """Print a verdict with its evidence, under ``title`` if it is one of several."""
-    _print(verdict, f"{title}: " if title else "", console())
+def print_verdict(verdict: Verdict, *, title: str = "", out: Console | None = None) -> None:
+    """Print a verdict with its evidence, under ``title`` if it is one of several; ``out``: where, if not as usual."""
+    _print(verdict, f"{title}: " if title else "", out or console())
 
 
 def _print(verdict: Verdict, head: str, out: Console) -> None:
