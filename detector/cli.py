@@ -7,6 +7,7 @@ import sys
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -96,6 +97,17 @@ class LazyGroup(click.Group):
             ctx.fail(f"no such command {args[0]!r}{f'; did you mean {near}?' if near else ''}")
         ctx.meta[_ARGUMENTS] = tuple(args[1:])
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Click does not say which command's usage it is when a flag lacks its value."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand
+            command = self.get_command(ctx, name) if error.ctx is None and name else None
+            if command is not None:
+                error.ctx = click.Context(command, info_name=name, parent=ctx)
+            raise
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete commands with their summaries, without importing them, and flags."""

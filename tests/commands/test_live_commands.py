@@ -91,6 +91,7 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
         (("ask", "deadlock", "--detector", "::1:7600"), "an IPv6 address stands in brackets: write [::1]:7600 (see"),
         (("ask", "deadlock", "--detector", "127.0.0.1"), "is not a valid HOST:PORT; for example 127.0.0.1:7600 (see"),
         (("serve", "--bogus"), "No such option '--bogus'. (see"),
+        (("serve", "--expect"), "stilltrue serve: Option '--expect' requires an argument. (see stilltrue serve --help)"),
         (("ask", "deadlock", "--detector", "127.0.0.1:70000"), "the port must be between 1 and 65535"),
         (("incident",), "did you mean incidents?"),
         (("run", "--serivce", "shop", "--", "true"), "No such option '--serivce'. Did you mean '--service'?"),
