@@ -14,18 +14,19 @@ from detector.core.document.reader import parse_document
 from stilltrue.v1 import detector_pb2 as pb
 
 CALL = "the reply of orders-7c9f8b6d5-x2x8k to /shop.orders.v1.Orders/ConfirmReservation"
+MISSING = [f"billing-{number}" for number in range(12)]
 DOCUMENT = {
     "processes": {"stock-vm-15700": {"service": "stock"}, "orders-7c9f8b6d5-x2x8k": {"service": "orders"}},
     "waits": [{"waiter": "stock-vm-15700/Reserve#1", "among": ["orders-7c9f8b6d5-x2x8k/Confirm#17"], "what": CALL}],
     "in_transit": [{"source": "stock-vm-15700", "target": "orders-7c9f8b6d5-x2x8k", "what": "request Note of " + CALL}],
-    "missing": [f"billing-{number}" for number in range(12)],
+    "missing": MISSING,
 }
 
 
 def printed(width: int) -> list[str]:
     answer = pb.GetSnapshotResponse()
     answer.summary.ref.id = 7
-    answer.summary.missing.extend(DOCUMENT["missing"])
+    answer.summary.missing.extend(MISSING)
     _, snapshot = parse_document(json.dumps(DOCUMENT), file="snapshot 7")
     out = Console(file=io.StringIO(), width=width, color_system=None, soft_wrap=True)
     with out.capture() as text:
