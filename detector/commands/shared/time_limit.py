@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
+from typing import Any
 
 
 class OverrunError(BaseException):
     """The code exceeded its time limit. Not an ``Exception``, so that plug-ins do not catch it by accident."""
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> AbstractContextManager[None]:
     """Raise :class:`OverrunError` in the block when it runs longer than ``seconds``; 0 means no limit.
 
     Uses signals: off the main thread, and on Windows, there is no limit.
     """
     if seconds <= 0 or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+        return nullcontext()
+    return _TimeLimit(seconds)
 
-    def expire(_number: int, _frame: FrameType | None) -> None:
-        raise OverrunError(f"took longer than {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
+class _TimeLimit(AbstractContextManager[None]):
+    """Not a generator: if the time is up before the block begins, one would stay suspended and later remove another limit."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, self._expire)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *exception: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def _expire(self, _number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGALRM, self._before)
+        raise OverrunError(f"took longer than {self._seconds:g} s")
