@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 PATIENCE_SECONDS, FAR_SECONDS = 30.0, 600.0
-ATTEMPTS = 3
+ATTEMPTS, PAUSE_SECONDS = 5, 0.2
 _PAUSED: list[Any] = []
 """Coroutines and generators that no task awaits."""
 
@@ -277,7 +277,8 @@ def until_waiting(loop: asyncio.AbstractEventLoop, count: int) -> list[Task]:
 
 def reaching(task: Task, left_out: set[int]) -> set[str] | None:
     future, proof = OwnRef(blocking_future(task)), None
-    for _ in range(ATTEMPTS):  # gRPC's threads may be in the middle of something
+    for attempt in range(ATTEMPTS):  # gRPC's threads may be in the middle of something
+        time.sleep(PAUSE_SECONDS if attempt and proof is None else 0.0)
         proof = proof or thread_waits.proved({task: future}, time.thread_time() + PATIENCE_SECONDS).get(task)
     if proof is None:
         return None
