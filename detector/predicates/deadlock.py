@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools, Ints, WaitColumns
 from detector.graph.reduction_bounds import ReductionBounds, bounds
-from detector.predicates.evidence.blocked_verdict import blocked_verdict, certain_graph
+from detector.predicates.evidence.blocked_verdict import as_of, blocked_verdict, certain_graph
 from detector.predicates.evidence.preference import find_preference
 from detector.predicates.evidence.suggestion import with_suggestion
-from stilltrue.model import Verdict, has_ended
+from stilltrue.model import Holds, Verdict, has_ended
 
 
 class Deadlock:
@@ -42,6 +43,9 @@ class Deadlock:
         found = stuck_bounds(snapshot)
         graph = certain_graph(snapshot, found)
         verdict = blocked_verdict(self.name, snapshot, found, graph)
+        if verdict.holds is Holds.FALSE and (elsewhere := see_orphaned_resource(snapshot)):
+            text = f"no party was deadlocked {as_of(snapshot.ref)}; {elsewhere}"
+            return replace(verdict, witness=replace(verdict.witness, text=text))
         return with_suggestion(verdict, snapshot, found.certain, graph, self._preference, self._never)
 
 
@@ -52,6 +56,19 @@ def stuck_bounds(snapshot: Snapshot) -> ReductionBounds:
     found = bounds(waits, ended=passing | holders, missing=missing, vouched=vouched)
     behind = holders & _behind(waits, ~found.certain.free)
     return bounds(waits, ended=passing | holders & ~behind, missing=missing, vouched=vouched) if behind.any() else found
+
+
+def see_orphaned_resource(snapshot: Snapshot) -> str:
+    """Refers to ``orphaned-resource`` if parties wait for ended holders for certain, and no party is deadlocked; else empty."""
+    waits, missing = snapshot.waits, snapshot.of_missing()
+    holders = ended_holders(waits)
+    if not holders.any():
+        return ""
+    stuck = ~bounds(waits, ended=waits.passing(missing), missing=missing, vouched=~waits.uncoloured).certain.free & ~missing
+    stuck[waits.waiter[holders]] = False
+    waiting = int(np.count_nonzero(stuck))
+    parties = "1 party is" if waiting == 1 else f"{waiting} parties are"
+    return f"{parties} stuck behind a holder that has ended: see orphaned-resource" if waiting else ""
 
 
 def ended_holders(waits: WaitColumns) -> Bools:

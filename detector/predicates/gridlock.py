@@ -10,7 +10,7 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.graph.reduction import Reduction
 from detector.graph.reduction_bounds import ReductionBounds, bounds
-from detector.predicates.deadlock import ended_holders, stuck_bounds
+from detector.predicates.deadlock import ended_holders, see_orphaned_resource, stuck_bounds
 from detector.predicates.evidence.blocked_verdict import as_of, blocked_verdict, certain_graph
 from stilltrue.model import Holds, Verdict
 
@@ -33,11 +33,15 @@ class Gridlock:
         verdict = blocked_verdict(self.name, snapshot, found, certain_graph(snapshot, found))
         if verdict.holds is Holds.TRUE:
             return replace(verdict, until=first_move(snapshot.waits, found.certain))
-        if verdict.holds is Holds.FALSE and deadlocked:
-            parties = "1 party is" if deadlocked == 1 else f"{deadlocked} parties are"
-            text = f"no party was waiting only on a deadline {as_of(snapshot.ref)}; {parties} deadlocked: see deadlock"
+        if verdict.holds is Holds.FALSE and (elsewhere := _see_deadlock(deadlocked) or see_orphaned_resource(snapshot)):
+            text = f"no party was waiting only on a deadline {as_of(snapshot.ref)}; {elsewhere}"
             return replace(verdict, witness=replace(verdict.witness, text=text))
         return verdict
+
+
+def _see_deadlock(deadlocked: int) -> str:
+    parties = "1 party is" if deadlocked == 1 else f"{deadlocked} parties are"
+    return f"{parties} deadlocked: see deadlock" if deadlocked else ""
 
 
 def held_up_bounds(snapshot: Snapshot) -> tuple[ReductionBounds, int]:

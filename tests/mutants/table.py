@@ -38,6 +38,13 @@ class Mutant:
 MUTANTS = (
     # what the detector makes of reports and looks
     Mutant(
+        "an ended holder counts as stuck behind itself",
+        "detector.predicates.deadlock",
+        "    stuck[waits.waiter[holders]] = False\n",
+        "",
+        "tests/predicates/test_orphaned_resource.py::test_false_of_the_others_refers_to_orphaned_resource",
+    ),
+    Mutant(
         "a party that waits for ended holders is left out if it may be deadlocked besides",
         "detector.predicates.orphaned_resource",
         "perhaps[waits.waiter[for_ended & ~waits.uncoloured]] = False",

@@ -53,6 +53,22 @@ def test_false_does_not_call_deadlocked_parties_movable() -> None:
     assert verdict.witness.text == "no party was stuck behind a holder that has ended when the snapshot began"
 
 
+def test_false_of_the_others_refers_to_orphaned_resource() -> None:
+    """``ask deadlock`` is the first question in a hang: its answer must not say that these parties could still be freed."""
+    document = read_document({"waits": [LEFT, wait("shop/a", GONE), wait("shop/b", "shop/a")]})
+    where = "2 parties are stuck behind a holder that has ended: see orphaned-resource"
+    deadlock, gridlock = Deadlock().evaluate(document), Gridlock().evaluate(document)
+    assert (deadlock.holds, gridlock.holds) == (Holds.FALSE, Holds.FALSE)
+    assert deadlock.witness.text == f"no party was deadlocked when the snapshot began; {where}"
+    assert gridlock.witness.text == f"no party was waiting only on a deadline when the snapshot began; {where}"
+
+
+def test_false_does_not_refer_to_it_for_waiters_that_can_be_freed() -> None:
+    document = read_document({"waits": [LEFT, wait("shop/a", GONE, deadline=LATE)]})
+    assert "orphaned-resource" not in Deadlock().evaluate(document).witness.text
+    assert "orphaned-resource" not in Gridlock().evaluate(document).witness.text
+
+
 STOPPABLE = {"waiter": GONE, "among": [GONE, "shop/main"]}
 
 

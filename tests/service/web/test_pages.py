@@ -84,6 +84,12 @@ def test_of_several_incidents_the_oldest_deadlock_gives_the_age() -> None:
     assert said([], [grid]).text == "Gridlocked"
 
 
+def test_parties_behind_an_ended_holder_are_a_headline_in_words() -> None:
+    found = said([], [incident("i", "orders-1/A", predicate="orphaned-resource", behind=1)])
+    assert found.text == "Stuck behind a holder that has ended"
+    assert found.extent == "1 service, 1 party; 1 more waits behind it"
+
+
 def test_an_unconfirmed_incident_says_since_when_and_which_members_are_silent() -> None:
     open_one = incident("i", "orders-1/A", "stock-1/C")
     silent = replace(verdict("deadlock", Holds.UNDETERMINED), missing=(ProcessName("stock-1"),))

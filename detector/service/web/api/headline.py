@@ -17,6 +17,7 @@ from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, pr
 
 _TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", "lost-message", "orphaned-resource"})
 """Predicates that mean trouble when they hold; others, such as ``termination``, are neutral."""
+_KINDS = {"deadlock": "Deadlocked", "gridlock": "Gridlocked", "orphaned-resource": "Stuck behind a holder that has ended"}
 
 
 class Level(Enum):
@@ -75,11 +76,11 @@ def _stuck(incidents: Sequence[Incident], verdicts: Collection[Verdict], service
     """The headline for open incidents: deadlocks before gridlocks, the oldest first."""
     ordered = sorted(incidents, key=lambda one: (one.predicate != "deadlock", one.formed or one.opened))
     first = ordered[0]
-    kind = "Deadlocked" if first.predicate == "deadlock" else "Gridlocked" if first.predicate == "gridlock" else first.predicate
+    kind = _KINDS.get(first.predicate, first.predicate)
     services = {service_of(process_of(PartyName(party))) for one in ordered for party in one.core}
     core, behind = sum(len(one.core) for one in ordered), sum(len(one.behind) for one in ordered)
     extent = f"{counted(len(services), 'service')}, {counted(core, 'party', 'parties')}"
-    extent += f"; {behind} more wait behind them" if behind else ""
+    extent += f"; {behind} more {'waits' if behind == 1 else 'wait'} behind {'it' if core == 1 else 'them'}" if behind else ""
     details = [f"{len(incidents)} incidents are open; this is the age of the oldest"] if len(incidents) > 1 else []
     predicates = {one.predicate: one for one in verdicts if one.snapshot.scope == "all"}
     unconfirmed = [one for one in ordered if one.predicate in predicates and current_verdict_of(one, verdicts) is None]
