@@ -49,6 +49,7 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
         self.marks: dict[str, queue.SimpleQueue[int | pb.Look | None]] = {}
         self.changed = threading.Condition()
         self.differences = False
+        self.report_bytes_max = 0
         self.server = grpc.server(ThreadPoolExecutor(64))
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self.server)  # type: ignore[no-untyped-call]
         self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
@@ -62,7 +63,9 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
         self.keep(name, hello)
         self.marks[name] = marks
         threading.Thread(target=self.listen, args=(name, requests), daemon=True).start()
-        yield pb.ConnectResponse(welcome=pb.Welcome(detector="test", lease_seconds=0.3, differences=self.differences))
+        welcome = pb.Welcome(detector="test", lease_seconds=0.3, differences=self.differences)
+        welcome.report_bytes_max = self.report_bytes_max
+        yield pb.ConnectResponse(welcome=welcome)
         while (mark := marks.get()) is not None:
             if isinstance(mark, int):
                 yield pb.ConnectResponse(mark=pb.Mark(snapshot=mark))

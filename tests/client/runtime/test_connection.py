@@ -265,6 +265,20 @@ def test_the_outbox_is_bounded_and_counts_dropped_reports(alone: Join) -> None:
     assert agent.live.dropped == 2
 
 
+def test_a_report_beyond_the_bound_is_dropped_and_logged_once(
+    detector: Any, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    detector.report_bytes_max = 10
+    live = join("orders").live
+    for snapshot in (1, 2):
+        detector.mark(snapshot)
+        wait_until(lambda: live.dropped >= snapshot)  # noqa: B023 - is over before the next one
+    wait_until(lambda: any("report dropped" in record.getMessage() for record in caplog.records))
+    assert "report" not in detector.kinds("orders")
+    (logged,) = [record.getMessage() for record in caplog.records if "report dropped" in record.getMessage()]
+    assert "bytes_max=10 (raise --report-bytes-max" in logged
+
+
 def test_own_traffic_and_health_checks_are_left_out(detector: Any, join: Join) -> None:
     agent = join("orders")
     for method in ("/grpc.health.v1.Health/Check", "/stilltrue.v1.AgentService/Connect"):

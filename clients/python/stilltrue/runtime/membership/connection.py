@@ -126,6 +126,7 @@ class Connection:
         self._keys_checked_at = 0.0
         self._addresses = deque(address.strip() for address in settings.detector.split(","))
         self._report_bytes_max = 0
+        self._logged_bytes_max = 0
         self._takes_differences = False
         self._session_lock = threading.Lock()
         """Held from the creation of a session's channel until that is closed and dropped, and by a thread that forks."""
@@ -386,11 +387,19 @@ class Connection:
         while live.reports:
             report = live.reports.popleft()
             message = report_to_wire(report if self._transport is None else self._transport.with_connections(report))
-            if self._report_bytes_max and message.ByteSize() > self._report_bytes_max:
+            if self._report_bytes_max and (size := message.ByteSize()) > self._report_bytes_max:
                 live.dropped += 1
+                self._log_too_large(size)
                 continue
             yield message
             self._reports_sent()
+
+    def _log_too_large(self, size: int) -> None:
+        """Log the first report that exceeds the detector's bound: without its reports this process is a missing member."""
+        if self._logged_bytes_max != self._report_bytes_max:
+            self._logged_bytes_max = self._report_bytes_max
+            text = "report dropped: bytes=%d bytes_max=%d (raise --report-bytes-max of the detector, or look for leaked calls)"
+            LOG.warning(text, size, self._report_bytes_max)
 
     def _lease(self) -> pb.Lease:
         live = self._live
