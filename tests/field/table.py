@@ -16,7 +16,8 @@ detector. The core of the answer must be exactly the parties in the table, with 
 be reported.
 
 One program alone, after `make setup`: `.venv/bin/pytest tests/field -m field -k tiledb_1757`. To ask about it yourself, with a
-`stilltrue serve` running: `.venv/bin/python tests/field/programs/tiledb_1757.py stuck`. A program of several processes takes
+`stilltrue serve` running: `.venv/bin/python tests/field/programs/tiledb_1757.py stuck`. Many programs end when their standard
+input does, so in the background give them one: `sleep 600 | .venv/bin/python ...`. A program of several processes takes
 the process as well (`file_lock.py stuck stock` and, in another terminal, `file_lock.py stuck orders`). They meet in an empty
 folder, `FIELD_MEETING`. Those with a database take its URI from `FIELD_POSTGRES` or `FIELD_REDIS`, and have a process `probe`.
 
