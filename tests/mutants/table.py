@@ -2076,6 +2076,27 @@ MUTANTS = (
         "tests/client/look/test_library_callbacks.py::test_two_timers_due_at_the_same_time_are_not_compared",
     ),
     Mutant(
+        "another process may write what a thread reads from its child",
+        "stilltrue.runtime.waits.pipes.child_files",
+        "alone = processes_at(own, OTHER_CALL[own_call]) == frozenset({pid})",
+        "alone = True",
+        "tests/client/waits/test_child_files.py::test_another_process_at_one_of_the_pipes_is_found_by_the_look",
+    ),
+    Mutant(
+        "a child must wait at a pipe",
+        "stilltrue.runtime.waits.pipes.child_files",
+        "in _others(pipe) if stands_at(pipe.pid, end, call)), None)",
+        "in _others(pipe)), None)",
+        "tests/client/waits/test_child_files.py::test_a_child_that_may_go_on_is_unknown",
+    ),
+    Mutant(
+        "a child's file may be used by its descriptor",
+        "stilltrue.runtime.waits.resolvers.processes",
+        "AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}",
+        "AT_PIPE = ENDING_ANYWHERE",
+        "tests/client/waits/test_child_files.py::test_a_thread_that_reads_by_descriptor_is_a_way_out",
+    ),
+    Mutant(
         "a task that a handler has left behind may wait for a peer",
         "stilltrue.runtime.look.activity",
         " and next(iter(socket_callbacks(task.get_loop())), None) is None",

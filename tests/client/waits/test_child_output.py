@@ -102,7 +102,8 @@ def test_another_thread_that_has_the_file_may_read_it(alone: Callable[..., Agent
 
     def read_later(file: Any) -> None:
         end.wait()
-        file.read(1)
+        with suppress(ValueError):
+            file.read(1)
 
     def give(child: Any) -> None:
         given.append(threading.Thread(target=read_later, args=(child.stdout,), name="reader", daemon=True))

@@ -32,6 +32,7 @@ import json, os, threading, time
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability import thread_waits
+from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 
 IDLE = threading.Event()
 NAMES = {}
@@ -52,10 +53,10 @@ def tell():
     while time.monotonic() < end:
         time.sleep(0.2)
         waiting = still()
-        if all(thread_waits.awaited_in(frames) for _, frames in waiting.values()):
+        if all(awaited_in(ident, frames) for ident, frames in waiting.values()):
             break
     ident, frames = waiting["waiter"]
-    thing = OwnRef(thread_waits.awaited_in(frames)[0])
+    thing = OwnRef(awaited_in(ident, frames).thing)
     del frames, waiting
     proof = thread_waits.proved({ident: thing}, time.thread_time() + 60).get(ident)
     found = None if proof is None else sorted(NAMES.get(one, str(one)) for one in proof.threads if one != threading.get_ident())

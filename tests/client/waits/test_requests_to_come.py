@@ -21,6 +21,7 @@ from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability import requests, thread_waits
+from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),
@@ -151,7 +152,7 @@ def until_waiting(count: int) -> list[int]:
     end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
         every = frames_of_threads().items()
-        found = [one for one, frames in every if (awaited := thread_waits.awaited_in(frames)) and is_event(awaited[0])]
+        found = [one for one, frames in every if (awaited := awaited_in(one, frames)) and is_event(awaited.thing)]
         if len(found) == count:
             return found
         time.sleep(0.01)
@@ -163,9 +164,9 @@ def is_event(thing: Any) -> bool:
 
 
 def reaching(ident: int) -> set[str] | None:
-    awaited = thread_waits.awaited_in(frames_of_threads()[ident])
+    awaited = awaited_in(ident, frames_of_threads()[ident])
     assert awaited is not None
-    proof = thread_waits.proved({ident: OwnRef(awaited[0])}, time.thread_time() + PATIENCE_SECONDS).get(ident)
+    proof = thread_waits.proved({ident: OwnRef(awaited.thing)}, time.thread_time() + PATIENCE_SECONDS).get(ident)
     names = {one.ident: one.name.partition("_0")[0] for one in compat.threads().values()}
     return None if proof is None else {names[one] for one in proof.threads if one not in _LEFT}
 

@@ -149,6 +149,31 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="remoto_62",
+        source="alfredodeza/remoto 62",
+        library="subprocess",
+        what="A command's output is read to its end, and its errors afterwards; the command waits for room for its errors.",
+        near={
+            "read": "another thread reads the errors later",
+            "killed": "another thread kills the command later",
+            "signalled": "another thread sends a signal to the command's process id later",
+            "slow": "the command does not write yet",
+            "alarm": "the command has an alarm",
+            "output": "another thread of the command goes on",
+        },
+    ),
+    Entry(
+        program="ansible_3991",
+        source="ansible/ansible 3991",
+        library="subprocess",
+        what="All of a command's input is written before its output is read; neither pipe has room.",
+        near={
+            "read": "another thread reads the output later",
+            "descriptor": "another thread reads the output later, by its descriptor",
+            "slow": "the command does not write yet",
+        },
+    ),
+    Entry(
         program="joins_before_set",
         source="widely known",
         library="multiprocessing",

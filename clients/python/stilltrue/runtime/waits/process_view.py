@@ -37,7 +37,8 @@ from stilltrue.runtime.waits.frame_search import objects_held
 from stilltrue.runtime.waits.futures.waits import is_plain
 from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.pipes.child_output import waits_for_child
-from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, awaited_in, without_parked
+from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
+from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, without_parked
 from stilltrue.runtime.waits.reachability.waking import depends_on_others
 from stilltrue.runtime.waits.registry import is_of_shells, resolve
 from stilltrue.runtime.waits.resolvers.cycles import tasks_in_cycles
@@ -141,15 +142,15 @@ class LiveProcessView:
 
     def unexplained(self) -> list[CallStack]:
         """The first threads that wait for a signal of unknown parties."""
-        waiting = islice((one for one in self.stacks().values() if awaited_in(one.frames) is not None), CANDIDATES_MAX)
-        return [stack for stack in waiting if self._may_be_reached(resolve(stack, self), stack)]
+        waiting = (one for one in self.stacks().values() if awaited_in(one.ident, one.frames) is not None)
+        return [one for one in islice(waiting, CANDIDATES_MAX) if self._may_be_reached(resolve(one, self), one)]
 
     def _may_be_reached(self, wait: SeenWait | None, stack: CallStack) -> bool:
         """Whether a wait counts as one for the parties that can reach something.
 
-        Also one for a child that waits for them, and one for a future that nobody is known to complete.
+        Also one at a child that waits for them, and one for a future that nobody is known to complete.
         """
-        if _is_unknown(wait) or waits_for_child(stack.frames[0].f_code):
+        if _is_unknown(wait) or (wait is not None and wait.at_child) or waits_for_child(stack.frames[0].f_code):
             return True
         on = None if wait is None else wait.on
         nobody = isinstance(on, Future) and wait is not None and wait.enders == (on,) and self.party_of(on) is None

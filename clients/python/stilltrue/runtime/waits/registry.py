@@ -15,6 +15,7 @@ from stilltrue.runtime.waits.databases import waits as databases
 from stilltrue.runtime.waits.files import waits as files
 from stilltrue.runtime.waits.futures import waits as futures
 from stilltrue.runtime.waits.holders import gates, keyed_gates, queue_pools
+from stilltrue.runtime.waits.pipes import child_files
 from stilltrue.runtime.waits.pipes import waits as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
 from stilltrue.runtime.waits.process_pools import pools as process_pools
@@ -62,6 +63,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *redis_locks.RESOLVERS,
     *files.RESOLVERS,
     *processes.RESOLVERS,
+    *child_files.RESOLVERS,
     *shared_locks.RESOLVERS,
     *pipes.RESOLVERS,
     *conditions.RESOLVERS,
@@ -94,6 +96,8 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
     if compat.awaited_at(frames[0]) is not None or locks.lock_acquired(frames) is not None:
         return True
     if files.calls_flock(frames[0].f_code) or processes.calls_waitpid(frames[0].f_code):
+        return True
+    if child_files.may_wait(frames):
         return True
     starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
     return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])

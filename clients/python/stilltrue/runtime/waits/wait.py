@@ -84,7 +84,8 @@ class SeenWait:
     ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders are the parties
     that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again. ``still``: what the
     second look asks besides whether this is the same wait. ``also``: another wait of the same party, which must end, too.
-    ``parks``: another process ends it, by a message or by its end: to be in it is to be idle.
+    ``parks``: another process ends it, by a message or by its end: to be in it is to be idle. ``at_child``: it is at a pipe of
+    a child that waits for this process (:mod:`stilltrue.runtime.waits.pipes.child_files`).
     """
 
     on: Any
@@ -107,6 +108,7 @@ class SeenWait:
     still: Callable[[], bool] | None = None
     also: SeenWait | None = None
     parks: bool = False
+    at_child: bool = False
 
     @property
     def is_released_by_others(self) -> bool:

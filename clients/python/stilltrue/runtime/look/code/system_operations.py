@@ -24,7 +24,9 @@ SIGNALS_PROCESSES = "signals processes"
 """Likewise: it may send a signal to a process by its id."""
 OPENS_FILES = "opens files"
 """Likewise: it may open a file, and close it."""
-OPERATIONS = frozenset({DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES})
+USES_DESCRIPTORS = "uses descriptors"
+"""Likewise: it may read, write or close a file by its descriptor."""
+OPERATIONS = frozenset({DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES, USES_DESCRIPTORS})
 _FILELOCK = "filelock"
 _DELETING = frozenset({"unlink", "rmtree", "removedirs"})
 _OPENING = frozenset({"open", "fdopen", "FileIO", "lockf", "flock", "read_text", "read_bytes", "write_text", "write_bytes"})
@@ -36,6 +38,8 @@ _OPENING_BY_LIBRARY = frozenset(
 """Functions and classes of the standard library that open a file and close it."""
 _OF_SHUTIL = ("copy", "move")
 _OF_OS = ("remove", "rename", "renames", "replace")
+_BY_DESCRIPTOR = ("read", "readv", "write", "writev", "close", "dup2")
+_ALWAYS_BY_DESCRIPTOR = frozenset({"fdopen", "FileIO", "fromfd", "sendfile", "splice", "closerange", "close_range"})
 _NOTHING = object()
 _SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
 _SIGNALLERS = frozenset({"os", "psutil", "signal"})
@@ -49,8 +53,7 @@ def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str,
     """The further names of code that uses these ``words``; ``names``: its globals."""
     if not is_application(code) or own_packages.name_of(code.co_filename) == _FILELOCK:
         return
-    by_os = any(word in words and ("os" in words or names.get(word) is getattr(os, word)) for word in _OF_OS)
-    if by_os or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
+    if _names_of_os(_OF_OS, words, names) or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
         yield DELETES_FILES
     shutil = sys.modules.get("shutil")  # the agent does not import it
     by_shutil = any(
@@ -58,9 +61,15 @@ def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str,
     )
     if by_shutil or not (_OPENING.isdisjoint(words) and _OPENING_BY_LIBRARY.isdisjoint(words)):
         yield OPENS_FILES
+    if _names_of_os(_BY_DESCRIPTOR, words, names) or not _ALWAYS_BY_DESCRIPTOR.isdisjoint(words):
+        yield USES_DESCRIPTORS
     of_signaller = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words))
     if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _has_text(code, _KILLS):
         yield SIGNALS_PROCESSES
+
+
+def _names_of_os(wanted: Iterable[str], words: frozenset[str], names: Mapping[str, Any]) -> bool:
+    return any(word in words and ("os" in words or names.get(word) is getattr(os, word, _NOTHING)) for word in wanted)
 
 
 @cached_by_code

@@ -31,9 +31,9 @@ from stilltrue.runtime.waits.pipes.kernel import other_end_at, processes_at
 
 WHAT = "the end of its child, which waits at a pipe that only {} can use"
 _PROC = Path("/proc")
-_FILES = {"stdout": "write", "stderr": "write", "stdin": "read"}
-"""What the child does at the other end of each."""
-_OTHERS = {"read": "write", "write": "read"}
+CALLS_OF_CHILD = {"stdout": "write", "stderr": "write", "stdin": "read"}
+"""What the child does at the other end of each of a ``Popen``'s files."""
+OTHER_CALL = {"read": "write", "write": "read"}
 _CALLS = {
     ("x86_64", "read"): (0, 19),
     ("x86_64", "write"): (1, 20),
@@ -63,11 +63,11 @@ def file_at_child(frames: Sequence[FrameType]) -> Any:
     outer = [variables_of(one) for one in frames[1:_FRAMES_MAX] if qualname_of(one.f_code) in ("Popen._wait", "Popen.wait")]
     if names.get("wait_flags") != 0 or type(pid) is not int or any(one.get("timeout") is not None for one in outer):
         return None
-    for name, call in _FILES.items():
+    for name, call in CALLS_OF_CHILD.items():
         file = attribute_of(process, name)
         descriptor = descriptor_of(file)
         end = None if descriptor is None else other_end_at(descriptor)
-        if end is not None and _stands_at(pid, end, call):
+        if end is not None and stands_at(pid, end, call):
             return file
     return None
 
@@ -95,29 +95,29 @@ def still_waits(frames: Sequence[FrameType]) -> Callable[[], bool]:
     """A function that returns whether the child of a thread with these frames still waits so (rules 1 to 3)."""
     process = variables_of(frames[0]).get("self")
     pid = attribute_of(process, "pid")
-    found = [(name, descriptor_of(attribute_of(process, name))) for name in _FILES]
-    ends = [(_FILES[name], other_end_at(one)) for name, one in found if one is not None]
+    found = [(name, descriptor_of(attribute_of(process, name))) for name in CALLS_OF_CHILD]
+    ends = [(CALLS_OF_CHILD[name], other_end_at(one)) for name, one in found if one is not None]
 
     def still() -> bool:
-        return any(end is not None and _stands_at(pid, end, call) and _is_ours_alone(pid, end, call) for call, end in ends)
+        return any(end is not None and stands_at(pid, end, call) and is_ours_alone(pid, end, call) for call, end in ends)
 
     return still
 
 
-def _is_ours_alone(pid: int, end: str, call: str) -> bool:
-    """Rule 3, and that the child has no children."""
+def is_ours_alone(pid: int, end: str, call: str) -> bool:
+    """Rule 3, and that the child has no children. ``call``: what the child does at this ``end``."""
     own = [int(one) for one in os.listdir(_PROC / "self/fd")]  # noqa: PTH208 - names are enough
     if sum(other_end_at(one) == end for one in own) != 1 or any(parent_of(one) == pid for one in all_processes()):
         return False
-    return processes_at(end, _OTHERS[call]) == frozenset({os.getpid()})
+    return processes_at(end, OTHER_CALL[call]) == frozenset({os.getpid()})
 
 
-def _stands_at(pid: int, end: str, call: str) -> bool:
-    """Rules 1 and 2."""
+def stands_at(pid: int, end: str, call: str) -> bool:
+    """Whether a child with one thread is blocked in ``call`` at this ``end``, and will not be interrupted (rules 1 and 2)."""
     process = _PROC / str(pid)
     try:
         number, *arguments = (process / "syscall").read_text().split()
-        if int(number) not in _CALLS.get((os.uname().machine, call), ()):
+        if not is_call(int(number), call):
             return False
         if str((process / "fd" / str(int(arguments[0], 16))).readlink()) != end:
             return False
@@ -126,6 +126,11 @@ def _stands_at(pid: int, end: str, call: str) -> bool:
         return alone and caught is not None and not _catches(int(caught[1], 16)) and not (process / "timers").read_text()
     except (OSError, ValueError, IndexError):  # it has ended, it runs, or the system does not show it
         return False
+
+
+def is_call(number: int, call: str) -> bool:
+    """Whether a system call of this number is one to ``call``: to read, or to write."""
+    return number in _CALLS.get((os.uname().machine, call), ())
 
 
 def _catches(signals: int) -> bool:

@@ -37,9 +37,10 @@ from stilltrue.runtime.introspection.frames import frames_of_threads, variables_
 from stilltrue.runtime.introspection.tasks import blocking_future, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability.awaited_objects import WHAT
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
 from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
-from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, WHAT, Proof, ShareOfTime
+from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, Proof, ShareOfTime
 from stilltrue.runtime.waits.reachability.thread_waits import proved as proved_of
 from stilltrue.runtime.waits.reachability.waking import awaits_grpc, depends_on_others, forget_objects, is_to_wake
 from stilltrue.runtime.waits.wait import SeenWait, Task

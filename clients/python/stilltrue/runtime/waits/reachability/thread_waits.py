@@ -6,9 +6,9 @@ Rules:
    knows who completes it, that waits without a timeout, called by the application or as the iterator of a call's requests
    (``iter(queue.get, None)``), waits for any party that can reach the object, to set, notify, feed, empty or complete it. One
    that waits for a child process, which waits at a pipe, does so for any party that can reach the pipe's file
-   (:mod:`~stilltrue.runtime.waits.pipes.child_output`). The agent's own thread tries to prove which parties these are
-   (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has waited since the previous cut. If the proof
-   fails, it is tried again after twice the time.
+   (:mod:`~stilltrue.runtime.waits.pipes.child_output`, :mod:`~stilltrue.runtime.waits.pipes.child_files`). The agent's own
+   thread tries to prove which parties these are (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has
+   waited since the previous cut. If the proof fails, it is tried again after twice the time.
 2. A proof is valid while the waiting thread has not run, and the parties that can reach the object are where they were. It is a
    suspicion: the second look proves it again.
 3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
@@ -24,35 +24,32 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
-from concurrent.futures import Future, _base
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, TypeVar
 
 from stilltrue.model import PartyName
-from stilltrue.runtime import compat
 from stilltrue.runtime.concurrent_reads import items_of
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
-from stilltrue.runtime.introspection.origins import feeds_requests, is_application
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.instructions_ahead import is_looped
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_output
+from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.reachability.thread_reach import REQUESTS, leading_to, reached_by
-from stilltrue.runtime.waits.reachability.waking import SHUTTING, forget_objects, mentioned_ahead, names_ending
+from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead, names_ending
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 CANDIDATES_MAX = 200
-WHAT = "an object that only {} can reach"
 SEARCH_SECONDS_MAX, LOOK_SECONDS_MAX = 0.25, 0.5
 """Processor time of a search; beyond it no further step begins."""
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
@@ -60,44 +57,10 @@ SHARE_OF_TIME = 0.02
 """Largest share of the agent's time to spend on searches."""
 SAVED_SECONDS_MAX = 1.0
 """Processor time that this share may save up for them, so that a first one that fails is soon followed by another."""
-_FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
-_COMPLETING = frozenset({"set_result", "set_exception", "cancel"})
-_WAKING: dict[CodeType, frozenset[str]] = {
-    threading.Event.wait.__code__: frozenset({"set"}),
-    threading.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
-    threading.Condition.wait_for.__code__: frozenset({"notify", "notify_all"}),
-    threading.Barrier.wait.__code__: frozenset({"wait", "reset", "abort"}),
-    threading.Semaphore.acquire.__code__: frozenset({"release"}),
-    queue.Queue.get.__code__: frozenset({"put", "put_nowait"}) | SHUTTING,
-    queue.Queue.put.__code__: frozenset({"get", "get_nowait"}) | SHUTTING,
-    queue.Queue.join.__code__: frozenset({"task_done"}) | SHUTTING,
-    Future.result.__code__: _COMPLETING,
-    Future.exception.__code__: _COMPLETING,
-}
-_NEVER_IDLE = frozenset({threading.Barrier.wait.__code__, queue.Queue.put.__code__, queue.Queue.join.__code__})
 _CONDITIONS = ("_cond", "_condition", "not_empty", "not_full", "all_tasks_done")
 _Frames = Mapping[int, Sequence[FrameType]]
 T = TypeVar("T", int, Task)
 """A thread, by its identity, or a task."""
-
-
-def awaited_in(frames: Sequence[FrameType]) -> tuple[Any, CodeType] | None:
-    """The object that a thread with these frames waits for by rule 1, and the function in which; None if it does not."""
-    file = child_output.file_at_child(frames)
-    if file is not None:
-        return file, frames[0].f_code
-    if not frames or frames[0].f_code is not threading.Condition.wait.__code__ or not compat.is_endless_wait(frames[0]):
-        return None
-    at = next((index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES), len(frames))
-    if at == len(frames) or not _is_caller(frames[at].f_code) or frames[at - 1].f_code not in _WAKING:
-        return None
-    thing = variables_of(frames[at - 1]).get("self")
-    return None if thing is None else (thing, frames[at - 1].f_code)
-
-
-def _is_caller(code: CodeType) -> bool:
-    """Whether a function is the application's, or the agent's that asks the application's iterator for the next request."""
-    return is_application(code) or feeds_requests(code)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +92,8 @@ class _Candidate:
     due: float
     again: float = AGAIN_SECONDS
     proof: Proof | None = None
+    what: str = WHAT
+    still: Callable[[int, Sequence[FrameType]], Still] | None = None
 
     def still_waits(self, frames: Mapping[int, FrameType]) -> bool:
         """Whether it has not run since."""
@@ -180,7 +145,7 @@ class ThreadWaits:
         running = frames_of_threads() if every else {}
         frames = {ident: those[0] for ident, those in running.items()}
         return {
-            one.ident: _seen(thing, enders, running[one.ident])
+            one.ident: _seen(one, thing, enders, running[one.ident])
             for one in every
             if one.still_waits(frames) and (enders := one.enders(running)) is not None and (thing := one.thing()) is not None
         }
@@ -189,15 +154,16 @@ class ThreadWaits:
         """Store the threads that wait so at this cut, among those in unknown waits."""
         now, before, found = time.monotonic(), self._candidates, dict[int, _Candidate]()
         for stack in stacks:
-            awaited = awaited_in(stack.frames)
+            awaited = awaited_in(stack.ident, stack.frames)
             if awaited is None or len(found) >= CANDIDATES_MAX:
                 continue
             known, innermost = before.get(stack.ident), stack.frames[0]
-            if known is not None and known.thing() is awaited[0] and known.still_waits({stack.ident: innermost}):
+            if known is not None and known.thing() is awaited.thing and known.still_waits({stack.ident: innermost}):
                 found[stack.ident] = known
             else:
                 where = where_is(stack.ident, innermost)
-                found[stack.ident] = _Candidate(stack.ident, where, OwnRef(awaited[0]), now + AGAIN_SECONDS)
+                thing, due = OwnRef(awaited.thing), now + AGAIN_SECONDS
+                found[stack.ident] = _Candidate(stack.ident, where, thing, due, what=awaited.what, still=awaited.still)
         self._candidates = found
 
     def search(self) -> None:
@@ -234,12 +200,11 @@ def reached_by_themselves(waiting: Mapping[int, OwnRef], until: float) -> frozen
     return frozenset(ident for ident, proof in proved(waiting, until).items() if not proof.threads and not proof.tasks)
 
 
-def _seen(thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType]) -> SeenWait:
+def _seen(one: _Candidate, thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType]) -> SeenWait:
     """A proved wait for ``thing`` of the thread with these frames."""
-    if not child_output.waits_for_child(frames[0].f_code):
-        return SeenWait(on=thing, enders=enders, what=WHAT, reached=True)
-    still = child_output.still_waits(frames)
-    return SeenWait(on=thing, enders=enders, what=child_output.WHAT, reached=True, still=still)
+    if one.still is None:
+        return SeenWait(on=thing, enders=enders, what=one.what, reached=True)
+    return SeenWait(on=thing, enders=enders, what=one.what, reached=True, still=one.still(one.ident, frames))
 
 
 def proved(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof]:
@@ -298,8 +263,8 @@ def _with_requests(
     if reachers is None or REQUESTS not in reachers:
         return reachers
     if isinstance(who, int):
-        awaited = awaited_in(found.running.get(who, ()))
-        waking = frozenset[str]() if awaited is None else _WAKING.get(awaited[1], frozenset())
+        awaited = awaited_in(who, found.running.get(who, ()))
+        waking = frozenset[str]() if awaited is None else awaited.waking
     else:
         waking = names_ending(who)
     begun = begun_by_requests(waking, found.running, found.loops)
@@ -364,16 +329,15 @@ def _with_idle_workers(found: dict[int, SeenWait], waits: Mapping[int, SeenWait]
 def _is_to_be_woken(ident: int, wait: SeenWait, running: _Frames) -> bool:
     """Whether a thread depends on others by rule 4, or the rest of another thread's code mentions what wakes it."""
     frames = running.get(ident, ())
-    awaited = awaited_in(frames)
+    awaited = awaited_in(ident, frames)
     if awaited is None:
         return False
-    if awaited[1] in _NEVER_IDLE or child_output.waits_for_child(awaited[1]):
+    if awaited.never_idle:
         return True
     if _is_in_loop(frames):
         return False
-    waking = _WAKING[awaited[1]]
     others = (running.get(one, ()) for one in wait.enders or () if type(one) is int and one != ident)
-    return any(not waking.isdisjoint(mentioned_ahead(frame)) for those in others for frame in those)
+    return any(not awaited.waking.isdisjoint(mentioned_ahead(frame)) for those in others for frame in those)
 
 
 def _is_in_loop(frames: Sequence[FrameType]) -> bool:

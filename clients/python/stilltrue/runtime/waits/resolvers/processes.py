@@ -24,13 +24,16 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, process_at
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES
+from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES, USES_DESCRIPTORS
 from stilltrue.runtime.waits.files.kernel import machine, system_call_of
+from stilltrue.runtime.waits.pipes.child_output import file_at_child
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 _WAIT4 = {"x86_64": 61, "aarch64": 260}
 ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
 ENDING_ANYWHERE = frozenset({SIGNALS_PROCESSES})
+AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}
+"""If the child waits at a pipe of this process."""
 
 
 def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
@@ -42,7 +45,10 @@ def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
     if call is None or call[0] != _WAIT4.get(os.uname().machine) or call[3]:
         return None
     pid = call[1]
-    return _wait_for(pid, variables_of(stack.frames[0]).get("self"), on=os.waitpid) if 0 < pid < 1 << 31 else None
+    if not 0 < pid < 1 << 31:
+        return None
+    anywhere = AT_PIPE if file_at_child(stack.frames) is not None else ENDING_ANYWHERE
+    return _wait_for(pid, variables_of(stack.frames[0]).get("self"), on=os.waitpid, ending_names_anywhere=anywhere)
 
 
 @cached_by_code
@@ -83,15 +89,8 @@ def _wait_for(pid: int, *ended_through: Any, **of_wait: Any) -> SeenWait:
     enders = None if name is None else (ResourceTarget(resource=name),)
     what = f"the end of process {pid}, its child"
     through = tuple(one for one in ended_through if one is not None)
-    return SeenWait(
-        enders=enders,
-        what=what,
-        ended_through=through,
-        ending_names=ENDING,
-        ending_names_anywhere=ENDING_ANYWHERE,
-        parks=True,
-        **of_wait,
-    )
+    known = {"ending_names_anywhere": ENDING_ANYWHERE, **of_wait}
+    return SeenWait(enders=enders, what=what, ended_through=through, ending_names=ENDING, parks=True, **known)
 
 
 def name_of(process: ChildProcess) -> str | None:

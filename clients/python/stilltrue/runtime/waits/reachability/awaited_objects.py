@@ -1,0 +1,83 @@
+"""The object for which a thread waits without a timeout, and the operations that end the wait: rule 1 of ``thread_waits``."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, _base
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import feeds_requests, is_application
+from stilltrue.runtime.waits.pipes import child_files, child_output
+from stilltrue.runtime.waits.reachability.waking import SHUTTING
+
+WHAT = "an object that only {} can reach"
+Still = Callable[[], bool]
+_FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
+_COMPLETING = frozenset({"set_result", "set_exception", "cancel"})
+_WAKING: dict[CodeType, frozenset[str]] = {
+    threading.Event.wait.__code__: frozenset({"set"}),
+    threading.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
+    threading.Condition.wait_for.__code__: frozenset({"notify", "notify_all"}),
+    threading.Barrier.wait.__code__: frozenset({"wait", "reset", "abort"}),
+    threading.Semaphore.acquire.__code__: frozenset({"release"}),
+    queue.Queue.get.__code__: frozenset({"put", "put_nowait"}) | SHUTTING,
+    queue.Queue.put.__code__: frozenset({"get", "get_nowait"}) | SHUTTING,
+    queue.Queue.join.__code__: frozenset({"task_done"}) | SHUTTING,
+    Future.result.__code__: _COMPLETING,
+    Future.exception.__code__: _COMPLETING,
+}
+_NEVER_IDLE = frozenset({threading.Barrier.wait.__code__, queue.Queue.put.__code__, queue.Queue.join.__code__})
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """An object that a thread waits for.
+
+    ``waking``: the names of the operations that end the wait; none for the file of a child process, of which any use does.
+    ``never_idle``: no idle thread waits so. ``what``: the wait as text, where ``{}`` stands for who can end it. ``still``:
+    makes, of the thread and its frames, what the second look asks besides.
+    """
+
+    thing: Any
+    waking: frozenset[str] = frozenset()
+    never_idle: bool = False
+    what: str = WHAT
+    still: Callable[[int, Sequence[FrameType]], Still] | None = None
+
+    @property
+    def is_of_child(self) -> bool:
+        """Whether it is a file of a child process."""
+        return self.still is not None
+
+
+def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
+    """The object that a thread with these frames waits for; None if it does not wait so."""
+    if not frames:
+        return None
+    if frames[0].f_code is threading.Condition.wait.__code__:
+        return _awaited_in_library(frames) if compat.is_endless_wait(frames[0]) else None
+    file = child_output.file_at_child(frames)
+    if file is not None:
+        return Awaited(file, never_idle=True, what=child_output.WHAT, still=lambda _, those: child_output.still_waits(those))
+    file = child_files.other_file(ident, frames)
+    return None if file is None else Awaited(file, never_idle=True, what=child_files.WHAT, still=child_files.still_waits)
+
+
+def _awaited_in_library(frames: Sequence[FrameType]) -> Awaited | None:
+    at = next((index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES), len(frames))
+    code = frames[at - 1].f_code
+    if at == len(frames) or not _is_caller(frames[at].f_code) or code not in _WAKING:
+        return None
+    thing = variables_of(frames[at - 1]).get("self")
+    return None if thing is None else Awaited(thing, _WAKING[code], code in _NEVER_IDLE)
+
+
+def _is_caller(code: CodeType) -> bool:
+    """Whether a function is the application's, or the agent's that asks the application's iterator for the next request."""
+    return is_application(code) or feeds_requests(code)

@@ -1,0 +1,215 @@
+"""A thread at one pipe of a child, which waits at another pipe that only the thread can use, waits for itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stilltrue import Agent
+from tests.client.waits.test_child_output import SECONDS_MAX, WAITER, enders, looked_at, searched, wait_until_for
+
+pytestmark = [
+    pytest.mark.usefixtures("only_this_file_counts"),
+    pytest.mark.skipif(not Path("/proc/self/timers").exists(), reason="the system does not show timers"),
+    pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 14), reason="references of frames are not read"),
+]
+FILLS_ERRORS = "import sys; sys.stderr.write('x' * 1_000_000)"
+ECHOES = "import sys\nfor line in sys.stdin: print(line * 1000, flush=True)"
+SLEEPS = "import time; time.sleep(600)"
+ATTEMPTS = 6
+PIPE = subprocess.PIPE
+BOTH: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "text": True}
+OUTPUTS: dict[str, Any] = {"stdout": PIPE, "stderr": PIPE}
+
+
+def reads_lines(child: Any) -> None:
+    for _ in child.stdout:
+        pass
+
+
+def reads_all(child: Any) -> None:
+    child.stdout.read()
+
+
+def asks(child: Any) -> None:
+    child.stdin.write("1\n")
+    child.stdout.readline()
+
+
+def writes(child: Any) -> None:
+    for _ in range(10_000):
+        child.stdin.write("x" * 1000 + "\n")
+
+
+class Tool:
+    """Keeps its child as an attribute."""
+
+    def __init__(self, child: Any) -> None:
+        self.child = child
+
+    def ask(self) -> None:
+        asks(self.child)
+
+
+def asks_a_tool(child: Any) -> None:
+    Tool(child).ask()
+
+
+@contextmanager
+def using(code: str, use: Callable[[Any], None], give: Callable[[Any], object] = id, **options: Any) -> Iterator[int]:
+    """A thread called ``waiter`` that uses a child with this code; ``give`` gets the ``Popen`` first. Yields the child's id."""
+    pids: list[int] = []
+    begun = threading.Event()
+
+    def run() -> None:
+        with suppress(OSError, ValueError), subprocess.Popen([sys.executable, "-ISc", code], **options) as child:
+            pids.append(child.pid)
+            give(child)
+            begun.set()
+            with suppress(OSError, ValueError):
+                use(child)
+
+    thread = threading.Thread(target=run, name="waiter", daemon=True)
+    thread.start()
+    assert begun.wait(SECONDS_MAX)
+    try:
+        yield pids[0]
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pids[0], signal.SIGKILL)
+        thread.join(SECONDS_MAX)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("code", "use", "options"),
+    [
+        (FILLS_ERRORS, reads_lines, OUTPUTS),
+        (FILLS_ERRORS, reads_all, {**OUTPUTS, "text": True}),
+        (ECHOES, writes, BOTH),
+        (ECHOES, asks, BOTH),
+        (ECHOES, asks_a_tool, BOTH),
+    ],
+    ids=["lines", "all", "writes", "asks", "tool"],
+)
+def test_who_waits_at_one_pipe_of_a_child_that_waits_at_another_waits_for_itself(
+    alone: Callable[..., Agent], code: str, use: Callable[[Any], None], options: dict[str, Any]
+) -> None:
+    agent = alone("here")
+    with using(code, use, **options):
+        wait_until_for(agent, WAITER)
+        seen = looked_at(agent)
+        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+
+
+def test_another_thread_that_has_the_other_file_may_read_it(alone: Callable[..., Agent]) -> None:
+    agent, given, end = alone("here"), list[threading.Thread](), threading.Event()
+
+    def read_later(file: Any) -> None:
+        end.wait()
+        with suppress(ValueError):
+            file.read(1)
+
+    def give(child: Any) -> None:
+        given.append(threading.Thread(target=read_later, args=(child.stderr,), name="reader", daemon=True))
+        given[0].start()
+
+    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
+        wait_until_for(agent, "here/thread:reader")
+    end.set()
+    given[0].join(SECONDS_MAX)
+
+
+def test_a_thread_that_reads_by_descriptor_is_a_way_out(alone: Callable[..., Agent]) -> None:
+    agent, given, end = alone("here"), list[threading.Thread](), threading.Event()
+
+    def read_later(descriptor: int) -> None:
+        while not end.wait(0.05):
+            pass
+        with suppress(OSError):
+            os.read(descriptor, 1)
+
+    def give(child: Any) -> None:
+        given.append(threading.Thread(target=read_later, args=(child.stderr.fileno(),), name="reader", daemon=True))
+        given[0].start()
+
+    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
+        wait_until_for(agent, WAITER)
+        assert ["thread reader" in one.text for one in looked_at(agent).ways_out] == [True]
+    end.set()
+    given[0].join(SECONDS_MAX)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        SLEEPS,
+        f"import signal; signal.signal(signal.SIGALRM, lambda *_: 1 / 0); {FILLS_ERRORS}",
+        f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); {FILLS_ERRORS}",
+    ],
+    ids=["sleeps", "alarm", "thread"],
+)
+def test_a_child_that_may_go_on_is_unknown(alone: Callable[..., Agent], code: str) -> None:
+    agent = alone("here")
+    with using(code, reads_lines, **OUTPUTS):
+        for _ in range(ATTEMPTS):
+            assert not enders(searched(agent))
+
+
+def test_a_child_whose_errors_go_elsewhere_is_unknown(alone: Callable[..., Agent]) -> None:
+    agent, (reader, writer) = alone("here"), os.pipe()
+    with using(FILLS_ERRORS, reads_lines, stdout=PIPE, stderr=writer):
+        for _ in range(ATTEMPTS):
+            assert not enders(searched(agent))
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_another_process_at_one_of_the_pipes_is_found_by_the_look(alone: Callable[..., Agent], name: str) -> None:
+    agent, others = alone("here"), list[subprocess.Popen[bytes]]()
+    writing = list[int]()
+
+    def give(child: Any) -> None:
+        if name == "stderr":  # it may read what the child writes
+            ends = [child.stderr.fileno()]
+        else:  # it may write what the thread reads
+            writing.append(os.open(f"/proc/{child.pid}/fd/1", os.O_WRONLY))
+            ends = list(writing)
+        others.append(subprocess.Popen([sys.executable, "-ISc", SLEEPS], pass_fds=ends))
+        for one in writing:
+            os.close(one)
+
+    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
+        try:
+            wait_until_for(agent, WAITER)
+            assert not looked_at(agent).unchanged
+        finally:
+            others[0].kill()
+            others[0].wait()
+
+
+def test_a_thread_that_is_elsewhere_does_not_wait_for_its_child(alone: Callable[..., Agent]) -> None:
+    agent, end = alone("here"), threading.Event()
+
+    def waits_between(child: Any) -> None:
+        child.stdout.readline()
+        end.wait(SECONDS_MAX)
+
+    def ends() -> bool:
+        time.sleep(0.1)
+        return bool(enders(searched(agent)))
+
+    with using(f"print('x', flush=True); {FILLS_ERRORS}", waits_between, **OUTPUTS):
+        assert not any(ends() for _ in range(ATTEMPTS))
+        end.set()
