@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from detector.core.counting import all_of
+from detector.core.counting import counted as number_of
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
@@ -54,13 +55,26 @@ class Quiescence:
             return depends_on_forgotten(self.name, snapshot)
         doubtful = sorted(name for name in blocked if name in uncertain)
         if snapshot.missing:
-            return depends_on_missing(self.name, snapshot, f"none of the {len(processes)} reporting processes can move")
+            return depends_on_missing(self.name, snapshot, _none_can_move(len(processes)))
         if doubtful:
             named = listed(doubtful)
             text = f"{named} may be able to move: {not_certain(snapshot, doubtful)}"
             return process_verdict(self.name, snapshot, Holds.UNDETERMINED, "unconfirmed", text, doubtful)
-        text = f"{len(processes) - len(blocked)} processes are idle, {len(blocked)} are deadlocked"
+        text = _quiet(idle=len(processes) - len(blocked), deadlocked=len(blocked))
         return process_verdict(self.name, snapshot, Holds.TRUE, "quiet", text, processes)
+
+
+def _none_can_move(reporting: int) -> str:
+    return (
+        "the only reporting process cannot move" if reporting == 1 else f"none of the {reporting} reporting processes can move"
+    )
+
+
+def _quiet(*, idle: int, deadlocked: int) -> str:
+    """How many processes are idle and how many deadlocked, in words."""
+    if idle and deadlocked:
+        return f"{number_of(idle, 'process is', 'processes are')} idle and {number_of(deadlocked, 'is', 'are')} deadlocked"
+    return f"{all_of(idle or deadlocked, 'process is', 'processes are')} {'idle' if idle else 'deadlocked'}"
 
 
 def _waiters(snapshot: Snapshot) -> dict[int, ProcessName]:

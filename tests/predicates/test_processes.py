@@ -92,6 +92,21 @@ def test_quiescence_counts_equal_messages_in_transit_once() -> None:
     assert verdict.witness.text == "2 in transit (a to b (2)), when the snapshot began"
 
 
+@pytest.mark.parametrize(
+    ("processes", "more", "text"),
+    [
+        ({"a": IDLE}, {}, "the only process is idle"),
+        ({"a": IDLE, "b": IDLE}, {}, "all 2 processes are idle"),
+        ({"a": BLOCKED, "b": BLOCKED}, {"waits": RING}, "all 2 processes are deadlocked"),
+        ({"a": BLOCKED, "b": BLOCKED, "c": IDLE}, {"waits": RING}, "1 process is idle and 2 are deadlocked"),
+        ({"a": IDLE}, MISSING, "the only reporting process cannot move, but z did not report"),
+        ({"a": IDLE, "b": IDLE}, MISSING, "none of the 2 reporting processes can move, but z did not report"),
+    ],
+)
+def test_quiescence_counts_the_processes_in_words(processes: dict[str, Any], more: dict[str, Any], text: str) -> None:
+    assert ask(Quiescence(), read_document({"processes": processes} | more)).witness.text == text
+
+
 def test_quiescence_says_of_each_process_why_it_can_move() -> None:
     """A deadlocked program is rarely quiescent: the answer says whether a wait can end, or only a thread may still act."""
     waits = [
