@@ -128,7 +128,7 @@ ENTRIES = (
         what="A coroutine of a web application makes a blocking request to the same application, whose event loop it blocks.",
         near={
             "limit": "the request has a timeout",
-            "thread": "the function is no coroutine, and a thread runs it",
+            "thread": "the function is not a coroutine, and a thread runs it",
         },
         modules=("fastapi", "requests", "uvicorn"),
     ),
