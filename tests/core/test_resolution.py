@@ -92,7 +92,25 @@ def test_the_text_of_a_declared_wait_names_the_resource_once_and_then_the_partie
     targets: list[Target] = [ResourceTarget(resource="ledger:bob"), PartyTarget(party=PartyName("a/task:parent"))]
     pair.a.waits(pair.waiter, targets, 0.0, what="the writer of bob")
     (wait,) = pair.resolved()
-    assert (wait.what, wait.among) == ("ledger:bob or an action of a/task:parent", ("b/task:writer", "a/task:parent"))
+    assert wait.what == "the writer of bob (ledger:bob) or an action of a/task:parent"
+    assert wait.among == ("b/task:writer", "a/task:parent")
+
+
+def test_the_text_of_a_wait_for_a_resource_begins_with_the_waiters_words() -> None:
+    """A file's path says more to people than the numbers by which all processes of the machine know it."""
+    pair = Pair()
+    pair.b.holds(PartyName("b/main"), "file lock 8:1:17", 1)
+    pair.a.waits(pair.waiter, [ResourceTarget(resource="file lock 8:1:17")], 0.0, what="the lock of the file stock.lock")
+    pair.a.waits(PartyName("a/2"), [ResourceTarget(resource="file lock 8:1:17")], 0.0, what="file lock 8:1:17")
+    assert [wait.what for wait in pair.resolved()] == ["the lock of the file stock.lock (file lock 8:1:17)", "file lock 8:1:17"]
+
+
+def test_a_wait_for_several_resources_names_each_of_them_only() -> None:
+    pair = Pair()
+    for row in ("row:1", "row:2"):
+        pair.b.holds(PartyName("b/main"), row, 1)
+    pair.a.waits(pair.waiter, [ResourceTarget(resource="row:1"), ResourceTarget(resource="row:2")], 0.0, what="a row")
+    assert [wait.what for wait in pair.resolved()] == ["row:1 or row:2"]
 
 
 def test_the_text_does_not_name_the_holder_again_as_a_party_that_may_end_the_wait_besides() -> None:
@@ -101,7 +119,7 @@ def test_the_text_does_not_name_the_holder_again_as_a_party_that_may_end_the_wai
     targets: list[Target] = [ResourceTarget(resource="b/lock:order"), PartyTarget(party=PartyName("b/task:writer"))]
     pair.a.waits(pair.waiter, targets, 0.0, what="the lock")
     (wait,) = pair.resolved()
-    assert (wait.what, set(wait.among)) == ("b/lock:order", {"b/task:writer"})
+    assert (wait.what, set(wait.among)) == ("the lock (b/lock:order)", {"b/task:writer"})
 
 
 def test_a_stamp_on_a_call_of_another_method_was_passed_on_and_is_not_the_callers() -> None:

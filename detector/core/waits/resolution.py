@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from detector.core.waits.budget import Budget
@@ -44,6 +44,12 @@ class _ResolvedTarget:
     doubtful: bool = False
     claims: tuple[_ResolvedTarget, ...] = ()
     way_out: bool = False
+
+    def described(self, what: str, resource: str) -> _ResolvedTarget:
+        """The same with the waiter's own words, such as a file's path, before the name of the resource."""
+        if not self.among or not what or resource in what:
+            return self
+        return replace(self, what=self.what.replace(resource, f"{what} ({resource})", 1))
 
 
 _FREE = _ResolvedTarget(())
@@ -115,7 +121,8 @@ class Resolution:
             case ResourceTarget(resource=resource):
                 if resource not in self._resources:
                     self._resources[resource] = self._resource(resource)
-                return self._resources[resource]
+                found, alone = self._resources[resource], sum(isinstance(one, ResourceTarget) for one in wait.among) == 1
+                return found.described(wait.what, resource) if alone else found
 
     def _call(self, report: Report, wait: LocalWait, number: CallNumber) -> _ResolvedTarget:
         call = self._made.get((report.process.instance, number))
