@@ -106,7 +106,7 @@ class Settings:
         "others wait for the Lease and for --data",
     )
     standby_lease_seconds: int = _bounded(15, 1, 3600, "how long the Lease may go unrenewed before another detector takes it")
-    log_format: str = _text("logfmt", "logfmt or json")
+    log_format: str = _text("logfmt", "format of the log on standard error")
     tls_cert_file: Path | None = field(
         default=None, metadata={"help": "PEM certificate chain of the gRPC port; reloaded when it changes"}
     )
@@ -167,7 +167,7 @@ class Settings:
     report_bytes_max: int = _bounded(16 * 2**20, 1024, 2**30, "maximum size of a report")
     report_entries_max: int = _bounded(50_000, 1, 10**7, "maximum number of waits and calls in a report")
     reports_bytes_max: int = _bounded(2**27, 1024, 2**40, "maximum total size of all members' newest reports")
-    reports_entries_max: int = _bounded(1_000_000, 1, 10**9, "waits and calls in all members' newest reports together")
+    reports_entries_max: int = _bounded(1_000_000, 1, 10**9, "maximum number of waits and calls in all members' newest reports")
     asks_max: int = _bounded(1000, 1, 100_000, "maximum number of pending questions")
     asks_per_connection_max: int = _bounded(200, 1, 100_000, "maximum number of pending questions per connection")
     watchers_per_connection_max: int = _bounded(20, 1, 100_000, "maximum number of watches per connection")
