@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
-from detector.commands.trial.simulate import simulate
+from detector.commands.trial.simulate import _COLUMNS, _table, simulate
+from detector.simulator.campaign import Summary
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
@@ -20,6 +25,25 @@ def test_the_summary_counts_worlds_and_snapshots() -> None:
     assert result.exit_code == 0, result.output
     assert "20 worlds" in result.output
     assert "every promise was kept" in result.output
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (80, ["world", "worlds", "snapshots", "incomplete", "deadlocks", "undetermined", "broken"]),
+        (200, list(_COLUMNS)),
+    ],
+)
+def test_a_narrow_terminal_shows_the_columns_that_fit(width: int, shown: list[str]) -> None:
+    summary = Summary(name="fleet-locks", runs=1_000, steps=1_234_567, snapshots=12_345)
+    out = Console(file=io.StringIO(), width=width, color_system=None)
+    with out.capture() as text:
+        out.print(_table([summary], width))
+    head, row = text.get().splitlines()
+    assert re.split(r"\s{2,}", head.strip()) == shown
+    assert row.split()[:2] == ["fleet-locks", "1,000"]
+    assert max(len(head.rstrip()), len(row.rstrip())) <= width
+    assert "…" not in text.get()
 
 
 def test_one_world_is_printed_step_by_step_and_drawn(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from detector.commands.shared.render import GAP
 from detector.simulator.campaign import BREACHES_KEPT_MAX, Broken, Summary, campaign, jobs
 from detector.simulator.checks.exploration import SMALL_WORLDS, explore
 from detector.simulator.diagram import diagram
@@ -36,6 +37,12 @@ Examples:
 
 
 TABLE_WIDTH_MIN = 120
+_COLUMNS = (
+    "world", "worlds", "steps", "snapshots", "incomplete", "theorem 1", "deadlocks", "not", "undetermined", "terminated",
+    "broken",
+)  # fmt: skip
+_LEFT_OUT_FIRST = ("theorem 1", "not", "terminated", "steps", "incomplete")
+"""Columns that a terminal which is too narrow does not show, in this order."""
 REPORT_WORLDS = 1_000
 """Without a terminal, a progress line is printed after this many worlds."""
 
@@ -91,7 +98,8 @@ def simulate(
     Exit code: 0 every promise was kept; 1 a promise was broken (and the command that replays it is printed).
     """
     console = Console(emoji=False)
-    console.width = max(console.width, TABLE_WIDTH_MIN)
+    if not console.is_terminal:
+        console.width = max(console.width, TABLE_WIDTH_MIN)
     if scenario is not None:
         _scenario(scenario, picture)
     elif exploring:
@@ -124,7 +132,7 @@ def _many(names: list[str], seeds: range, processes: int | None, cores: int, con
             done, before = done + len(chunk), done
             if not progress.console.is_terminal and done // REPORT_WORLDS > before // REPORT_WORLDS:
                 progress.console.print(f"{done:,} of {len(todo):,} worlds, {len(broken):,} broken", highlight=False)
-    console.print(_table([summaries[name] for name in sorted(summaries)]))
+    console.print(_table([summaries[name] for name in sorted(summaries)], console.width))
     for one in broken[:BREACHES_KEPT_MAX]:  # repeated below the table
         click.echo(f"{one.breach}\n    {one.job.line}")
     total = sum(summary.snapshots for summary in summaries.values())
@@ -136,29 +144,28 @@ def _outcome(broken: int) -> str:
     return "every promise was kept" if not broken else f"{broken:,} worlds broke a promise"
 
 
-def _table(summaries: list[Summary]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("world")
-    for title in (
-        "worlds",
-        "steps",
-        "snapshots",
-        "incomplete",
-        "theorem 1",
-        "deadlocks",
-        "not",
-        "undetermined",
-        "terminated",
-        "broken",
-    ):
-        table.add_column(title, justify="right")
-    for one in summaries:
-        deadlock = one.verdicts.get("deadlock", dict.fromkeys(Holds, 0))
-        ended = one.verdicts.get("termination", dict.fromkeys(Holds, 0))
-        numbers = (one.runs, one.steps, one.snapshots, one.incomplete, one.theorems)
-        verdicts = (deadlock[Holds.TRUE], deadlock[Holds.FALSE], deadlock[Holds.UNDETERMINED], ended[Holds.TRUE])
-        table.add_row(one.name, *(f"{number:,}" for number in (*numbers, *verdicts, one.broken)))
+def _table(summaries: list[Summary], width: int) -> Table:
+    """A row for each kind of world; without the columns that do not fit."""
+    rows = [_COLUMNS, *map(_row, summaries)]
+    shown = list(range(len(_COLUMNS)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name in _LEFT_OUT_FIRST:
+        if sum(widths[index] + GAP for index in shown) - GAP > width:
+            shown.remove(_COLUMNS.index(name))
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for index in shown:
+        table.add_column(_COLUMNS[index], justify="right" if index else "left", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*(row[index] for index in shown))
     return table
+
+
+def _row(one: Summary) -> tuple[str, ...]:
+    deadlock = one.verdicts.get("deadlock", dict.fromkeys(Holds, 0))
+    ended = one.verdicts.get("termination", dict.fromkeys(Holds, 0))
+    numbers = (one.runs, one.steps, one.snapshots, one.incomplete, one.theorems)
+    verdicts = (deadlock[Holds.TRUE], deadlock[Holds.FALSE], deadlock[Holds.UNDETERMINED], ended[Holds.TRUE])
+    return one.name, *(f"{number:,}" for number in (*numbers, *verdicts, one.broken))
 
 
 def _one(name: str, seed: int, processes: int | None, *, trace: bool, picture: Path | None) -> None:
@@ -189,7 +196,9 @@ def _scenario(path: Path, picture: Path | None) -> None:
 
 
 def _explore(console: Console) -> None:
-    table = Table("world", "processes", "states", "steps", "ends", "snapshots", "broken", box=None, pad_edge=False)
+    table = Table("world", box=None, pad_edge=False)
+    for name in ("processes", "states", "steps", "ends", "snapshots", "broken"):
+        table.add_column(name, no_wrap=True)
     broken = 0
     with console.status("exploring") as status:
         for plan in SMALL_WORLDS:
