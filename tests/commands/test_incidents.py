@@ -20,7 +20,7 @@ def drawn(found: Sequence[pb.Incident], width: int = 1000, *, all_names: bool = 
     """The list as lines."""
     out = Console(file=io.StringIO(), width=width, color_system=None)
     with out.capture() as text:
-        out.print(incident_table(found, width, all_names=all_names))
+        out.print(incident_table(found, all_names=all_names))
     return text.get().splitlines()
 
 

@@ -178,6 +178,28 @@ def test_a_row_that_does_not_fit_takes_a_line_for_each_cell(width: int, process:
     assert "…" not in text.get()
 
 
+@pytest.mark.parametrize(
+    ("width", "head"),
+    [
+        (100, ["id", "took", "members", "missing"]),
+        (52, ["id", "members", "missing"]),
+        (44, ["id", "missing"]),
+        (30, ["id", "i-1"]),
+    ],
+)
+def test_a_table_leaves_out_its_least_columns_before_it_breaks_a_word(width: int, head: list[str]) -> None:
+    pods = ["payment-gateway-service-7c9f8b6d5-x2x", "orders-0"]
+    out = Console(file=io.StringIO(), width=width, color_system=None)
+    with out.capture() as text:
+        row = ("i-1", "12 ms", "2", ", ".join(pods))
+        out.print(table(("id", "took", "members", "missing"), [row], flexible={"missing"}, least=("took", "members")))
+    lines = text.get().splitlines()
+    assert lines[0].split() == head
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert "".join(pods) in text.get().replace(",", "").replace("\n", "").replace(" ", "").replace("missing", "")
+    assert "…" not in text.get()
+
+
 @pytest.mark.parametrize("imported", ["click", "traceback"])
 def test_ctrl_c_while_the_command_is_being_imported_prints_nothing(tmp_path: Path, imported: str) -> None:
     (tmp_path / f"{imported}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

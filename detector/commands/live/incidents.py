@@ -20,8 +20,6 @@ from stilltrue.v1 import detector_pb2 as pb
 LISTED_MAX = 10_000
 NAMES_MAX = 3
 COLUMNS = ("id", "opened", "lasted", "detected after", "core", "ended")
-WIDTH_MIN = 100
-"""Narrower terminals omit the time to detection from the list."""
 
 
 @click.command(short_help="List deadlocks: parties, duration, and how they ended.")
@@ -68,7 +66,7 @@ def incidents(
         console().print("no open incidents" if open_only else "no incidents")
     else:
         out = console(wide=output is Output.WIDE)
-        out.print(incident_table(found, out.width, all_names=out.width == PIPE_WIDTH))
+        out.print(incident_table(found, all_names=out.width == PIPE_WIDTH))
     return None
 
 
@@ -90,12 +88,10 @@ def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
     raise CommandError(f"there is no incident {id}; 'stilltrue incidents' lists them")
 
 
-def incident_table(found: Sequence[pb.Incident], width: int, *, all_names: bool = False) -> AdaptiveTable:
+def incident_table(found: Sequence[pb.Incident], *, all_names: bool = False) -> AdaptiveTable:
     """One row per incident; on a narrow terminal the core and the ending wrap between names."""
     rows = [(*map(escape, _facts(each)), escape(_who(each, all_names=all_names)), _ended(each)) for each in found]
-    shown = [index for index, column in enumerate(COLUMNS) if width >= WIDTH_MIN or column != "detected after"]
-    chosen = ([row[index] for index in shown] for row in rows)
-    return table([COLUMNS[index] for index in shown], chosen, flexible={"core", "ended"})
+    return table(COLUMNS, rows, flexible={"core", "ended"}, least=("detected after", "lasted"))
 
 
 def print_incident(incident: pb.Incident) -> None:

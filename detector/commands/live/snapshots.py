@@ -42,7 +42,8 @@ def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, output: Ou
         shown = COLUMNS if output is Output.WIDE else NARROW
         at = [COLUMNS.index(column) for column in shown]
         rows = ([row[index] for index in at] for row in map(_row, found))
-        console(wide=output is Output.WIDE).print(table(shown, rows, flexible={"trigger", "true", "undetermined", "missing"}))
+        out = console(wide=output is Output.WIDE)
+        out.print(table(shown, rows, flexible={"trigger", "true", "undetermined", "missing"}, least=("took", "members")))
 
 
 def named(summary: pb.SnapshotSummary, holds: int) -> str:

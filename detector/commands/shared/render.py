@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich import markup
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -159,14 +159,22 @@ def listed(names: Sequence[str], most: int = _NAMES_MAX) -> str:
 
 
 def table(
-    columns: Iterable[str], rows: Iterable[Sequence[str]], *, flexible: Collection[str] = (), whole: Collection[str] = ()
+    columns: Iterable[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    flexible: Collection[str] = (),
+    whole: Collection[str] = (),
+    least: Sequence[str] = (),
 ) -> AdaptiveTable:
     """A borderless table; cells may contain rich markup.
 
-    If it is too wide, ``flexible`` columns wrap between words and cut longer words with an ellipsis; ``whole`` columns break
-    words across lines instead. If even that leaves no room for words, each cell gets its own line, after its column's name.
+    If it is too wide, ``flexible`` columns wrap between words, and ``whole`` columns also break words across lines. If words of
+    flexible columns still lack room, the ``least`` important columns are left out, one after the other. If even that does not
+    help, each cell gets its own line, after its column's name.
     """
-    return AdaptiveTable(columns=tuple(columns), rows=tuple(map(tuple, rows)), flexible=flexible, whole=whole)
+    return AdaptiveTable(
+        columns=tuple(columns), rows=tuple(map(tuple, rows)), flexible=flexible, whole=whole, least=tuple(least)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,22 +185,33 @@ class AdaptiveTable:
     rows: tuple[tuple[str, ...], ...]
     flexible: Collection[str]
     whole: Collection[str]
+    least: tuple[str, ...]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Columns side by side if they fit, else one cell per line."""
         if options.max_width >= PIPE_WIDTH:
             yield from self._lines()
-        elif not self.rows or self._width_min() <= options.max_width:
-            yield self._side_by_side()
-        else:
-            yield Group(*[self._cells(row) for row in self.rows])
+            return
+        shown = self._widths()
+        for name in (*self.least, ""):
+            spare = options.max_width - sum(least for least, _ in shown.values()) - GAP * (len(shown) - 1)
+            if spare >= 0 or not self.rows:
+                yield self._side_by_side(_widened(shown, spare))
+                return
+            shown.pop(name, None)
+        yield Group(*[self._cells(row) for row in self.rows])
 
-    def _width_min(self) -> int:
-        cells = zip(self.columns, *self.rows, strict=True)
-        widths = [max(cell_len(_text(cell).plain) for cell in column) for column in cells]
-        wraps = {*self.flexible, *self.whole}
-        needed = (min(width, WORD_WIDTH) if name in wraps else width for name, width in zip(self.columns, widths, strict=True))
-        return sum(needed) + GAP * (len(self.columns) - 1)
+    def _widths(self) -> dict[str, tuple[int, int]]:
+        """The least width of each column, and that on one line. A column that wraps holds its words, unless it breaks them."""
+        found: dict[str, tuple[int, int]] = {}
+        for name, *cells in zip(self.columns, *self.rows, strict=True):
+            texts = [name, *(_text(cell).plain for cell in cells)]
+            width = max(map(cell_len, texts))
+            least = min(width, WORD_WIDTH) if name in {*self.flexible, *self.whole} else width
+            if name in self.flexible:
+                least = max(least, *(cell_len(word) for text in texts for word in text.split()))
+            found[name] = least, width
+        return found
 
     def _lines(self) -> Iterator[Text]:
         """Each row on one line, without trailing spaces: nothing has to fit."""
@@ -206,13 +225,13 @@ class AdaptiveTable:
             line.rstrip()
             yield line
 
-    def _side_by_side(self) -> Table:
+    def _side_by_side(self, shown: Mapping[str, int]) -> Table:
+        """The columns of ``shown``, with their widths."""
         made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-        for column in self.columns:
-            overflow: OverflowMethod = "fold" if column in self.whole else "ellipsis"
-            made.add_column(column, overflow=overflow, no_wrap=column not in {*self.flexible, *self.whole})
+        for column, width in shown.items():
+            made.add_column(column, overflow="fold", no_wrap=column not in {*self.flexible, *self.whole}, width=width)
         for row in self.rows:
-            made.add_row(*row)
+            made.add_row(*(cell for name, cell in zip(self.columns, row, strict=True) if name in shown))
         return made
 
     def _cells(self, row: Sequence[str]) -> Table:
@@ -223,3 +242,14 @@ class AdaptiveTable:
             made.add_row(name, cell)
         made.add_row()
         return made
+
+
+def _widened(widths: Mapping[str, tuple[int, int]], spare: int) -> dict[str, int]:
+    """Widths between the least and the one-line width of each column, with the ``spare`` space shared out."""
+    found: dict[str, int] = {}
+    by_wish = sorted(widths, key=lambda name: widths[name][1] - widths[name][0])
+    for place, name in enumerate(by_wish):
+        least, width = widths[name]
+        found[name] = least + min(width - least, max(spare, 0) // (len(by_wish) - place))
+        spare -= found[name] - least
+    return {name: found[name] for name in widths}
