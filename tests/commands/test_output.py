@@ -74,7 +74,7 @@ async def test_each_format_of_a_detectors_lists(
         await asyncio.gather(a.kill(), b.kill())
 
 
-def test_a_table_wraps_between_words_and_cuts_a_word_that_does_not_fit() -> None:
+def test_a_table_wraps_between_words_and_cuts_none() -> None:
     rows = [("checkout-7d9f8c6b5-x2kq0", "1 server, 3 channels, 98 calls"), ("stock", "y" * 90)]
     out = Console(file=io.StringIO(), width=50, color_system=None)
     with out.capture() as text:
@@ -82,7 +82,7 @@ def test_a_table_wraps_between_words_and_cuts_a_word_that_does_not_fit() -> None
     lines = text.get().splitlines()
     assert max(map(len, lines)) <= 50
     assert {"checkout-7d9f8c6b5-x2kq0", "server,", "channels,", "calls"} <= set(" ".join(lines).split())
-    assert "…" in lines[-1]
+    assert text.get().count("y") == 90, "a word wider than the terminal goes on in the next line"
 
 
 def completed(*words: str, begun: str) -> list[str]:
