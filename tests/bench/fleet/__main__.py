@@ -1,7 +1,7 @@
 """What a fleet costs one detector: ``python -m tests.bench.fleet`` prints a table and a fit.
 
-Each size runs for ``--seconds`` quiet and as long with questions beside; both begin ``--warm`` seconds after the first
-snapshot. The processor's share of the load generator, a process of its own, is told apart.
+Each size runs for ``--seconds`` without questions and as long with them, beginning ``--warm`` seconds after the first
+snapshot. The load generator is a separate process, and its processor time has its own columns.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def main() -> None:
     parser.add_argument("members", type=int, nargs="*", default=[30, 100, 300, 1000])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--warm", type=float, default=3.0)
-    parser.add_argument("--churn", type=float, default=0.0, help="share of the fleet whose calls are others in each snapshot")
+    parser.add_argument("--churn", type=float, default=0.0, help="share of the fleet whose calls are replaced in each snapshot")
     parser.add_argument("--deadlocks", type=int, default=0, help="deadlocks of two parties in the fleet")
-    parser.add_argument("--whole", action="store_true", help="whole reports, as old agents send them")
+    parser.add_argument("--whole", action="store_true", help="full reports, as old agents send them")
     parser.add_argument("--serve", default="", help="further arguments of the detector, as one text")
     parser.add_argument("--json", type=Path, help="where to append each row as a line of JSON")
     parser.add_argument("--profile", default="", help="where to write py-spy's stacks of the quiet window")
