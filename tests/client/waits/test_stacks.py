@@ -84,6 +84,20 @@ def test_a_wait_that_only_the_cut_finds_explains_a_party_while_all_that_can_end_
     front.let_go()
 
 
+def test_a_party_that_waits_for_an_ended_holder_is_unexplained_and_names_it(front: Front) -> None:
+    never = threading.Event()
+    front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
+    front.report_when_still("lost")
+    number, holder = WaitNumber(OBSERVED_MIN), PartyName("front/ended:the holder of a lock")
+    what = f"what {holder} never released"
+    wait = LocalWait(waiter=PartyName("front/thread:lost"), number=number, among=(PartyTarget(party=holder),), what=what)
+    cut = SeenAtCut(local={number: (wait, "")}, same={number: lambda _: True})
+    found = {one.party: one for one in Stacks(front.agent.live, front.agent.parties, 0.05, lambda: cut).find(7).parties}
+    lost = found[PartyName("front/thread:lost")]
+    assert (lost.unexplained, lost.blocked_in, lost.held_by) == (True, what, ())
+    never.set()
+
+
 def test_a_party_that_has_not_moved_in_no_known_wait_is_unexplained(front: Front) -> None:
     never, failures = threading.Event(), list[str]()
     unexplained = Unexplained(Stacks(front.agent.live, front.agent.parties, 0.05), 0.0, failures.append)
