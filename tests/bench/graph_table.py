@@ -3,9 +3,9 @@
     .venv/bin/python tests/bench/graph_table.py --write docs/graph.md
 
 (with the extra `bench`). Ours: from the columns to the remainder. Theirs: to the strong components, which is less than an
-answer; the search alone in their own finished graph and, in brackets, with building that graph from the same columns. Milliseconds of
-processor time, the best of several runs if one is short. A run that would take longer than --seconds-max, according to a
-smaller one, is left out. With up to 100,000 parties every remainder is compared with plain Python's.
+answer; the search alone in their own finished graph and, in brackets, with building that graph from the same columns.
+Milliseconds of processor time, the best of several runs if one is short. A run that would take longer than --seconds-max,
+according to a smaller one, is left out. With up to 100,000 parties every remainder is compared with plain Python's.
 """
 
 from __future__ import annotations
