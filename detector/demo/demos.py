@@ -25,6 +25,8 @@ JOB_STRENGTH = 10
 HEALTHY_SCENE = "detector.demo.scenes:HEALTHY"
 HEALTHY_LOADS = ("web", "app", "rush", "queue", "street", "clerk")
 """The callers whose calls are counted."""
+UNDETERMINED = 3
+"""Exit code of ``ask``."""
 RESTART_SECONDS = 5.0
 """Interval of the rolling restart."""
 
@@ -38,17 +40,19 @@ class Demo:
         self.console = console
 
     def say(self, text: str) -> None:
-        """Print one paragraph."""
-        self.console.print(text, soft_wrap=True)
+        """Print one paragraph; a terminal wraps it between words."""
+        self.console.print(text, soft_wrap=not self.console.is_terminal)
 
-    def command(self, *arguments: str, exit_codes: tuple[int, ...] = (0,)) -> str:
-        """Show a command as a user would type it, run it, and show its output."""
+    def command(self, *arguments: str, exit_codes: tuple[int, ...] = (0,)) -> int:
+        """Show a command as a user would type it, run it, and show its output, which fits the terminal if there is one."""
         self.console.print(f"\n[bold]$ stilltrue {' '.join(arguments)}[/bold]", highlight=False)
-        done = self.harness.run(*arguments)
-        self.console.print((done.stdout + done.stderr).rstrip(), markup=False, highlight=False, soft_wrap=True)
+        captured = not self.console.is_terminal
+        done = self.harness.run(*arguments, captured=captured)
+        if captured:
+            self.console.print((done.stdout + done.stderr).rstrip(), markup=False, highlight=False, soft_wrap=True)
         if done.returncode not in exit_codes:
             raise HarnessError(f"'stilltrue {' '.join(arguments)}' exited with {done.returncode}, expected {exit_codes}")
-        return done.stdout
+        return done.returncode
 
     def verdict(self, predicate: str) -> dict[str, Any]:
         """Take a snapshot now; returns the verdict as ``stilltrue ask --json`` prints it."""
@@ -98,7 +102,7 @@ class Demo:
             raise HarnessError(f"'stilltrue show' drew nothing: {drawn.stderr.strip()}")
         path = self.harness.folder / "deadlock.svg"
         path.write_text(drawn.stdout)
-        self.say(f"\nThe picture: [bold]{path}[/bold]")
+        self.console.print(f"\nThe picture: [bold]{path}[/bold]", soft_wrap=True)
 
 
 def pools(demo: Demo) -> None:
@@ -181,7 +185,7 @@ def healthy(demo: Demo, seconds: float) -> None:
     if idle:
         raise HarnessError(f"no call of these was ever answered: {', '.join(idle)}")
     demo.say(f"{counts}: no deadlock.")
-    if "deadlock: undetermined" in demo.command("ask", "deadlock", exit_codes=(1, 3)):
+    if demo.command("ask", "deadlock", exit_codes=(1, UNDETERMINED)) == UNDETERMINED:
         demo.say("Undetermined, since not every process reported in time: the machine is busy, or one was just restarting.")
 
 

@@ -177,12 +177,12 @@ class Harness:
             line = process.line()
         return dict(json.loads(line))
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``stilltrue`` with these arguments against this detector."""
+    def run(self, *arguments: str, captured: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run ``stilltrue`` with these arguments against this detector; unless ``captured``, it prints to our own outputs."""
         return subprocess.run(
             [sys.executable, "-m", "detector", *arguments],
             env={**os.environ, **SAFE_PATH, "STILLTRUE_DETECTOR": self.detector},
-            capture_output=True,
+            capture_output=captured,
             text=True,
             check=False,
             timeout=60,

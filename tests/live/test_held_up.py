@@ -92,4 +92,4 @@ def test_an_answer_says_that_both_ends_of_a_stream_have_stopped_writing(harness:
     assert "1 call has not moved for a while, in no known wait, at a (stilltrue stacks)" in verdicts[-1]["witness"]["text"]
     (spot,) = [one for one in verdicts[-1]["coverage"]["partly"] if one["process"] == "a"]
     assert "serves 1 call that has not moved for a while, in no known wait" in spot["reasons"]
-    assert "held_up_scenes.py" in demo.command("stacks", "a")
+    assert "held_up_scenes.py" in demo.harness.run("stacks", "a").stdout
