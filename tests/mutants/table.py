@@ -651,6 +651,13 @@ MUTANTS = (
         "tests/client/protocol/test_arrived_again.py::test_a_forgotten_caller_is_new",
     ),
     Mutant(
+        "the absence of a detector begins before its session",
+        "stilltrue.runtime.membership.connection",
+        "self._refused = self._absent_since = self._name_taken_since = None",
+        "self._refused = self._name_taken_since = None",
+        "tests/client/runtime/test_connection.py::test_the_absence_of_a_detector_begins_when_it_leaves",
+    ),
+    Mutant(
         "wait numbers repeat",
         "stilltrue.protocol.recorder",
         "        number: WaitNumber = self._next_wait\n        self._next_wait = number + 1",

@@ -255,6 +255,23 @@ def test_an_agent_rejoins_a_detector_that_returns(detector: Any, join: Join) -> 
         back.server.stop(0)
 
 
+def test_the_absence_of_a_detector_begins_when_it_leaves(
+    detector: Any, join: Join, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each restart of a detector made all agents warn at once that there is none, if they had been joined for long."""
+    monkeypatch.setattr(connection, "ABSENT_SECONDS_MAX", 0.1)
+
+    def told() -> list[logging.LogRecord]:
+        return [one for one in caplog.records if detector.address in one.getMessage() and one.levelname != "INFO"]
+
+    with caplog.at_level("DEBUG", "stilltrue"):
+        join("orders", backoff_seconds_max=0.05)
+        detector.wait_for(lambda: detector.kinds("orders").count("lease") >= 3)
+        detector.server.stop(0).wait()
+        wait_until(lambda: any(record.levelname == "WARNING" for record in told()))
+    assert told()[0].levelname == "DEBUG"
+
+
 def test_the_outbox_is_bounded_and_counts_dropped_reports(alone: Join) -> None:
     agent = alone("orders", reports_max=2)
     for snapshot in range(1, 5):

@@ -120,7 +120,7 @@ class Connection:
         self._happenings = -1
         self._refused: grpc.StatusCode | None = None
         self._unusable = ""
-        self._absent_since: float | None = time.monotonic()  # None: it has been logged
+        self._absent_since: float | None = time.monotonic()  # None: it is there, or its absence has been logged
         self._lease_seconds = 3.0
         self._leases = Leases(pb.Hello(), 0.0)
         self._keys_checked_at = 0.0
@@ -316,9 +316,8 @@ class Connection:
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
             self._report_bytes_max = response.welcome.report_bytes_max
             self._takes_differences = response.welcome.differences
-            self._refused = None
+            self._refused = self._absent_since = self._name_taken_since = None
             self._unusable = ""
-            self._name_taken_since = None
             self.welcomed.set()
             self.mark.set()
             if self._closing.is_set():  # it may have cleared the mark just before
