@@ -126,6 +126,12 @@ def test_a_connection_is_named_without_its_network() -> None:
     assert told[0] == "a/1 waits for postgres process 133 (127.0.0.1:368): b/1"
 
 
+def test_a_lock_of_a_file_is_named_without_its_machine() -> None:
+    what = "the lock of the file stock.lock (file lock 254:0:17 of machine 9befc808-2ebb-41e7-ad88-352b0a8d0e9d)"
+    told = asked([wait("a/1", "b/1", what=what), wait("b/1", "a/1")]).explanation
+    assert told[0] == "a/1 waits for the lock of the file stock.lock (file lock 254:0:17): b/1"
+
+
 def test_a_long_witness_is_cut_and_the_rest_counted() -> None:
     ring = [wait(f"p{at:02}", f"p{(at + 1) % 60:02}") for at in range(60)]
     told = asked(ring).explanation

@@ -11,13 +11,14 @@ from stilltrue.model import Wait
 
 SENTENCES_MAX = 50
 NAMES_MAX = 8
-_NETWORK = re.compile(r" in [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+(?=\))")
-"""The network namespace in the name of a database's connection makes a loopback address unique; it says nothing to people."""
+_ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PLACE = re.compile(rf" in {_ID}:\d+(?=\))| of machine {_ID}(?=\)|,| or |$)")
+"""What makes a name unique among machines (of a loopback address its network namespace); it says nothing to people."""
 
 
-def without_network(what: str) -> str:
+def without_place(what: str) -> str:
     """A resource's name, as people need it."""
-    return _NETWORK.sub("", what)
+    return _PLACE.sub("", what)
 
 
 def sentences(snapshot: Snapshot, waits: Sequence[int], total: int) -> tuple[str, ...]:
@@ -36,7 +37,7 @@ def sentence(wait: Wait, now: float | None) -> str:
     names = listed(wait.among)
     several = "" if len(wait.among) == 1 else f"{_count(wait)} of "
     end = "" if wait.deadline is None else f", until {clock(wait.deadline)} at the latest"
-    what = without_network(wait.what)
+    what = without_place(wait.what)
     if len(wait.among) == 1 and what.endswith(f" {wait.among[0]} holds"):
         return f"{start} {what}{end}"
     return f"{start} {what}: {several}{names}{end}" if what else f"{start} {several}{names}{end}"

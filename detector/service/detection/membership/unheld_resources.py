@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.explanation import listed, without_network
+from detector.predicates.evidence.explanation import listed, without_place
 from detector.service.detection.membership.unreceived_calls import SECONDS_MIN
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report, ResourceTarget, ServedCall
@@ -56,5 +56,5 @@ def _resources(wait: LocalWait, until: float) -> tuple[str, ...]:
 
 def as_remark(unheld: Mapping[PartyName, str]) -> str:
     """These parties, as a remark on a FALSE."""
-    named = listed([f"{party} waits for {without_network(resource)}" for party, resource in unheld.items()])
+    named = listed([f"{party} waits for {without_place(resource)}" for party, resource in unheld.items()])
     return f"no member is known to have what ends {len(unheld)} of the waits that others depend on ({named})"
