@@ -81,6 +81,13 @@ def by_a_name_that_it_puts_together(over: threading.Event, name: str) -> None:
         getattr(call, "".join(name))()
 
 
+def by_a_caller_whose_name_it_puts_together(over: threading.Event, name: str) -> None:
+    if over.wait(FAR_SECONDS):
+        return
+    for call in _CALLS.values():
+        operator.methodcaller("".join(name))(call)
+
+
 def by_a_caller_it_was_given(over: threading.Event, act: Callable[[Any], object]) -> None:
     if over.wait(FAR_SECONDS):
         return
@@ -165,7 +172,7 @@ _CANCEL: list[tuple[Callable[..., None], Any]] = [
     (by_a_name_it_was_given, "cancel"), (by_a_caller_it_was_given, operator.methodcaller("cancel")),
     (by_a_caller_of_its_module, "x"), (by_a_table, "drop"), (by_a_function_that_an_object_has, "x"),
     (by_an_object_that_is_called, "x"), (by_an_item, None), (by_a_function_it_calls, "drop"),
-    (by_a_name_that_it_puts_together, "cancel"),
+    (by_a_name_that_it_puts_together, "cancel"), (by_a_caller_whose_name_it_puts_together, "cancel"),
 ]  # fmt: skip
 _ONLY_ASK: list[tuple[Callable[..., None], Any]] = [
     (by_a_name_it_was_given, "done"), (by_a_caller_it_was_given, operator.methodcaller("done")),
