@@ -245,7 +245,7 @@ class Connection:
             text = (
                 "no detector: address=%s code=%s reason=%s; this process runs unwatched and keeps trying "
                 "(check STILLTRUE_DETECTOR; if the detector uses TLS, STILLTRUE_TLS_CA_FILE, and if it requires a client "
-                "certificate, STILLTRUE_TLS_CERT_FILE and STILLTRUE_TLS_KEY_FILE)"
+                "certificate or a token, STILLTRUE_TLS_CERT_FILE and STILLTRUE_TLS_KEY_FILE, or STILLTRUE_TOKEN_FILE)"
             )
             LOG.warning(text, self._settings.detector, "" if code is None else code.name, details)
         else:
