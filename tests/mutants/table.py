@@ -2110,4 +2110,18 @@ MUTANTS = (
         "",
         "tests/client/look/test_library_callbacks.py::test_a_task_left_behind_that_a_peer_may_wake_is_at_work",
     ),
+    Mutant(
+        "a search ends when the process says goodbye",
+        "stilltrue.runtime.introspection.cut.searchers",
+        "            if stopped():\n                return\n",
+        "",
+        "tests/client/runtime/test_connection.py::test_a_goodbye_waits_for_a_search_and_ends_it",
+    ),
+    Mutant(
+        "a process that ends waits for the search in its agent's thread",
+        "stilltrue.runtime.membership.connection",
+        "GOODBYE_SECONDS_MAX = 2.0",
+        "GOODBYE_SECONDS_MAX = 0.5",
+        "tests/client/runtime/test_connection.py::test_a_goodbye_waits_for_a_search_and_ends_it",
+    ),
 )

@@ -375,7 +375,7 @@ class Agent:
             self.parties.unanswered.search(self.live)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("searching for unanswered calls")
-        self._observer.searchers.search(self.live.clock())  # a forked child has another observer
+        self._observer.searchers.search(self.live.clock(), lambda: self._closed)  # a forked child has another observer
 
     def http_replacements(self) -> Replacements:
         """The replacements for methods of HTTP libraries while the process is instrumented."""

@@ -39,6 +39,27 @@ def test_an_agent_says_hello_leases_and_goodbye(detector: Any, join: Join) -> No
     detector.wait_for(lambda: "goodbye" in detector.kinds("orders"))
 
 
+def test_a_goodbye_waits_for_a_search_and_ends_it(detector: Any, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes a second where the processor is shared; a process that did not wait ended without a goodbye."""
+    agent = join("searching")
+    leaving, searching, goes_on = agent._connection, threading.Event(), list[str]()
+    assert leaving is not None
+
+    def first() -> None:
+        searching.set()
+        time.sleep(1.0)
+
+    searchers = agent._observer.searchers
+    monkeypatch.setattr(searchers.signals, "search", first)
+    monkeypatch.setattr(searchers.reached, "search", lambda: goes_on.append("went on"))
+    detector.mark(1)
+    assert searching.wait(20)
+    agent.close()
+    assert leaving._goodbye_sent.is_set()
+    detector.wait_for(lambda: detector.kinds("searching")[-1:] == ["goodbye"])
+    assert not goes_on
+
+
 def test_a_process_that_is_welcomed_while_it_leaves_is_not_shown_as_a_member(join: Join) -> None:
     agent = join("leaving")
     leaving = agent._connection

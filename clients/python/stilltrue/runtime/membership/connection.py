@@ -42,7 +42,8 @@ TICK_SECONDS = 0.05
 QUIET_TICK_SECONDS = 0.25
 KEYS_CHECK_SECONDS = 1.0
 """Time between two checks of the file of stamp keys."""
-GOODBYE_SECONDS_MAX = 0.5
+GOODBYE_SECONDS_MAX = 2.0
+"""The thread that sends may be searching, for a quarter of a second of processor time: much longer on a busy machine."""
 HASTY_GOODBYE_SECONDS_MAX = 0.25
 """For a process that ends within a second of its start, before the detector's welcome."""
 _USERS_OF_GRPC: list[grpc.Channel] = []
@@ -391,7 +392,8 @@ class Connection:
                 self._log_too_large(size)
                 continue
             yield message
-            self._reports_sent()
+            if not self._closing.is_set():
+                self._reports_sent()
 
     def _log_too_large(self, size: int) -> None:
         """Log the first report that exceeds the detector's bound: without its reports this process is a missing member."""

@@ -89,13 +89,13 @@ class Searchers:
             *self.feeders.holds(view),
         )
 
-    def search(self, now: float) -> None:
-        """Search, in the agent's own thread, ``now`` (epoch). Never raises."""
+    def search(self, now: float, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Search, in the agent's own thread, ``now`` (epoch), until ``stopped``. Never raises."""
         with reading(0.0) as alone:
             if alone:
-                self._search(now)
+                self._search(now, stopped)
 
-    def _search(self, now: float) -> None:
+    def _search(self, now: float, stopped: Callable[[], bool]) -> None:
         searches: tuple[Callable[[], object], ...] = (
             lambda: self.left.search(now),
             self.signals.search,
@@ -111,5 +111,7 @@ class Searchers:
             search_for_crashes,
         )
         for search in searches:
+            if stopped():
+                return
             with suppress(Exception):  # doubt proves nothing
                 search()
