@@ -2090,6 +2090,27 @@ MUTANTS = (
         "tests/client/waits/test_child_files.py::test_another_process_at_one_of_the_pipes_is_found_by_the_look",
     ),
     Mutant(
+        "a loop that still reads a child's output makes room in its pipe",
+        "stilltrue.runtime.waits.pipes.asyncio_children",
+        'return attribute_of(pipe.transport, "_paused") is True',
+        "return True",
+        "tests/client/waits/test_asyncio_children.py::test_a_pipe_that_the_loop_reads_is_no_wait",
+    ),
+    Mutant(
+        "whoever can reach a child's stream may use it",
+        "stilltrue.runtime.waits.pipes.asyncio_children",
+        "shares=(child, at.stream),",
+        "",
+        "tests/client/waits/test_asyncio_children.py::test_another_party_that_can_use_the_stream_is_a_way_out",
+    ),
+    Mutant(
+        "another process may write what a task reads from its child",
+        "stilltrue.runtime.waits.pipes.asyncio_children",
+        "return other_end_at(descriptor) == end and processes_at(end, call) == frozenset({pid})",
+        "return True",
+        "tests/client/waits/test_asyncio_children.py::test_another_process_at_one_of_the_pipes_is_found_by_the_look",
+    ),
+    Mutant(
         "a child must wait at a pipe",
         "stilltrue.runtime.waits.pipes.child_files",
         "in _others(pipe) if stands_at(pipe.pid, end, call)), None)",

@@ -174,6 +174,19 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="sandboxfusion_53",
+        source="bytedance/SandboxFusion 53",
+        library="asyncio.subprocess, grpcio (aio)",
+        what="A coroutine waits for the end of a program before it reads what it prints; the program waits for room there.",
+        near={
+            "patience": "the coroutine waits in `asyncio.wait_for`",
+            "read": "another task reads the output later",
+            "killed": "a timer kills the program later",
+            "slow": "the program does not print yet",
+            "alarm": "the program has an alarm",
+        },
+    ),
+    Entry(
         program="joins_before_set",
         source="widely known",
         library="multiprocessing",

@@ -15,7 +15,7 @@ from stilltrue.runtime.waits.databases import waits as databases
 from stilltrue.runtime.waits.files import waits as files
 from stilltrue.runtime.waits.futures import waits as futures
 from stilltrue.runtime.waits.holders import gates, keyed_gates, queue_pools
-from stilltrue.runtime.waits.pipes import child_files
+from stilltrue.runtime.waits.pipes import asyncio_children, child_files
 from stilltrue.runtime.waits.pipes import waits as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
 from stilltrue.runtime.waits.process_pools import pools as process_pools
@@ -62,6 +62,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *databases.RESOLVERS,
     *redis_locks.RESOLVERS,
     *files.RESOLVERS,
+    *asyncio_children.RESOLVERS,
     *processes.RESOLVERS,
     *child_files.RESOLVERS,
     *shared_locks.RESOLVERS,

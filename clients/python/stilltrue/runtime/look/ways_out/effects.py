@@ -36,6 +36,8 @@ class Effects:
                 one.end_at(compat.epoch_of(actor.loop, actor.fires_at))
             elif actor.party is not None and actor.party == one.place.party:
                 continue  # blocked by its own wait
+            elif actor.owner is not None and actor.owner in one.helpers:
+                continue
             elif not (
                 any(handle is actor.owner for handle in one.handles) or must_wait_for(actor.owner, one.place, self._places)
             ):

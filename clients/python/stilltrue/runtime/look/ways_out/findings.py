@@ -21,7 +21,7 @@ class Found:
 
     ``handles``: the objects that end its wait when cancelled or set. ``awaiters``: the tasks that await its own. ``contexts``:
     those of the call it serves; cancelling one frees its caller. ``grown_by``: who may add workers to the pool in which it
-    serves.
+    serves. ``helpers``: the library's own threads and tasks, which never end its wait by themselves.
     """
 
     place: Place
@@ -33,6 +33,7 @@ class Found:
     doubt: str = ""
     interruptible: bool = False
     grown_by: str = ""
+    helpers: tuple[Any, ...] = ()
 
     def add_way_out(self, text: str, party: PartyName | None = None, by: object = None) -> None:
         """Add a way out, once per actor ``by``. Past the bound only open ones are kept, and the suspect is in doubt."""

@@ -211,7 +211,9 @@ class Search:
         handles += [one for call in fed if call.made.handle is not None and (one := call.made.handle()) is not None]
         if any(call.made.handle is None for call in fed):
             doubt = doubt or "interceptors of a call may cancel the task that sends its requests"
-        return Found(place, handles, awaiters, [] if acts else contexts_of(place), doubt=doubt)
+        wait = None if place.party is None else self._share_waits.get(place.party)
+        helpers = () if wait is None else wait.helpers
+        return Found(place, handles, awaiters, [] if acts else contexts_of(place), doubt=doubt, helpers=helpers)
 
     # -- actors and closers --------------------------------------------------------------------------------------------
 
@@ -290,8 +292,7 @@ class Search:
 
     def _excluded_closers(self, one: Found) -> tuple[Any, ...]:
         """The suspect's own thread or task, and library helpers that close nothing by themselves."""
-        wait = None if one.place.party is None else self._share_waits.get(one.place.party)
-        return (one.place.task or one.place.ident, *(() if wait is None else wait.helpers))
+        return (one.place.task or one.place.ident, *one.helpers)
 
     def _owners_of(self, one: Found) -> list[Any]:
         above = (self._places.of_task(task, self._places.party_of(task)) for task in one.awaiters)

@@ -27,7 +27,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.linux.child_processes import all_processes, parent_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.waits.pipes.kernel import other_end_at, processes_at
+from stilltrue.runtime.waits.pipes.kernel import other_end_at, own_end_at, processes_at
 
 WHAT = "the end of its child, which waits at a pipe that only {} can use"
 _PROC = Path("/proc")
@@ -106,10 +106,12 @@ def still_waits(frames: Sequence[FrameType]) -> Callable[[], bool]:
 
 def is_ours_alone(pid: int, end: str, call: str) -> bool:
     """Rule 3, and that the child has no children. ``call``: what the child does at this ``end``."""
-    own = [int(one) for one in os.listdir(_PROC / "self/fd")]  # noqa: PTH208 - names are enough
-    if sum(other_end_at(one) == end for one in own) != 1 or any(parent_of(one) == pid for one in all_processes()):
+    every = [int(one) for one in os.listdir(_PROC / "self/fd")]  # noqa: PTH208 - names are enough
+    own = [one for one in every if other_end_at(one) == end]
+    if len(own) != 1 or any(parent_of(one) == pid for one in all_processes()):
         return False
-    return processes_at(end, OTHER_CALL[call]) == frozenset({os.getpid()})
+    name = own_end_at(own[0])
+    return name is not None and processes_at(name, OTHER_CALL[call]) == frozenset({os.getpid()})
 
 
 def stands_at(pid: int, end: str, call: str) -> bool:

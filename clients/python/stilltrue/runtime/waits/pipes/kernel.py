@@ -37,16 +37,21 @@ _ANSWER_BYTES_MAX = 4096
 _FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.M)
 
 
+def own_end_at(descriptor: int) -> str | None:
+    """What a descriptor of this process refers to, as the system writes it; None if it is closed."""
+    try:
+        return str((_PROC / "self/fd" / str(descriptor)).readlink())
+    except OSError:
+        return None
+
+
 def other_end_at(descriptor: int) -> str | None:
     """The other end of a pipe or local socket that a descriptor of this process is an end of; None if it is anything else.
 
     It is written as the system writes it: a pipe has the same name at both ends.
     """
-    try:
-        own = str((_PROC / "self/fd" / str(descriptor)).readlink())
-    except OSError:
-        return None
-    if _PIPE.fullmatch(own):
+    own = own_end_at(descriptor)
+    if own is None or _PIPE.fullmatch(own):
         return own
     both_ways = _SOCKET.fullmatch(own)
     peer = None if both_ways is None else peer_of(int(both_ways[1]))
