@@ -2085,7 +2085,7 @@ MUTANTS = (
     Mutant(
         "another process may write what a thread reads from its child",
         "stilltrue.runtime.waits.pipes.child_files",
-        "alone = processes_at(own, OTHER_CALL[own_call]) == frozenset({pid})",
+        "alone = are_of_child(processes_at(own, OTHER_CALL[own_call]), pid)",
         "alone = True",
         "tests/client/waits/test_child_files.py::test_another_process_at_one_of_the_pipes_is_found_by_the_look",
     ),
@@ -2106,7 +2106,7 @@ MUTANTS = (
     Mutant(
         "another process may write what a task reads from its child",
         "stilltrue.runtime.waits.pipes.asyncio_children",
-        "return other_end_at(descriptor) == end and processes_at(end, call) == frozenset({pid})",
+        "return other_end_at(descriptor) == end and are_of_child(processes_at(end, call), pid)",
         "return True",
         "tests/client/waits/test_asyncio_children.py::test_another_process_at_one_of_the_pipes_is_found_by_the_look",
     ),

@@ -65,14 +65,22 @@ def asks_a_tool(child: Any) -> None:
     Tool(child).ask()
 
 
+def by_shell(code: str) -> list[str]:
+    """A command that a shell runs in a process of its own."""
+    return ["sh", "-c", f'{sys.executable} -ISc "$1"; true', "sh", code]
+
+
 @contextmanager
-def using(code: str, use: Callable[[Any], None], give: Callable[[Any], object] = id, **options: Any) -> Iterator[int]:
+def using(
+    code: str | list[str], use: Callable[[Any], None], give: Callable[[Any], object] = id, **options: Any
+) -> Iterator[int]:
     """A thread called ``waiter`` that uses a child with this code; ``give`` gets the ``Popen`` first. Yields the child's id."""
     pids: list[int] = []
     begun = threading.Event()
+    command = [sys.executable, "-ISc", code] if isinstance(code, str) else code
 
     def run() -> None:
-        with suppress(OSError, ValueError), subprocess.Popen([sys.executable, "-ISc", code], **options) as child:
+        with suppress(OSError, ValueError), subprocess.Popen(command, start_new_session=True, **options) as child:
             pids.append(child.pid)
             give(child)
             begun.set()
@@ -86,7 +94,7 @@ def using(code: str, use: Callable[[Any], None], give: Callable[[Any], object] =
         yield pids[0]
     finally:
         with suppress(ProcessLookupError):
-            os.kill(pids[0], signal.SIGKILL)
+            os.killpg(pids[0], signal.SIGKILL)
         thread.join(SECONDS_MAX)
         assert not thread.is_alive()
 
@@ -99,11 +107,14 @@ def using(code: str, use: Callable[[Any], None], give: Callable[[Any], object] =
         (ECHOES, writes, BOTH),
         (ECHOES, asks, BOTH),
         (ECHOES, asks_a_tool, BOTH),
+        (by_shell(FILLS_ERRORS), reads_lines, OUTPUTS),
+        (by_shell(ECHOES), asks, BOTH),
+        (by_shell(FILLS_ERRORS), lambda child: child.wait(), OUTPUTS),
     ],
-    ids=["lines", "all", "writes", "asks", "tool"],
+    ids=["lines", "all", "writes", "asks", "tool", "shell", "asks by a shell", "waits for a shell"],
 )
 def test_who_waits_at_one_pipe_of_a_child_that_waits_at_another_waits_for_itself(
-    alone: Callable[..., Agent], code: str, use: Callable[[Any], None], options: dict[str, Any]
+    alone: Callable[..., Agent], code: str | list[str], use: Callable[[Any], None], options: dict[str, Any]
 ) -> None:
     agent = alone("here")
     with using(code, use, **options):
@@ -156,10 +167,13 @@ def test_a_thread_that_reads_by_descriptor_is_a_way_out(alone: Callable[..., Age
         SLEEPS,
         f"import signal; signal.signal(signal.SIGALRM, lambda *_: 1 / 0); {FILLS_ERRORS}",
         f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); {FILLS_ERRORS}",
+        by_shell(SLEEPS),
+        ["sh", "-c", f'sleep 600 & {sys.executable} -ISc "$1"; true', "sh", FILLS_ERRORS],
+        ["sh", "-c", f'trap : ALRM; {sys.executable} -ISc "$1"; true', "sh", FILLS_ERRORS],
     ],
-    ids=["sleeps", "alarm", "thread"],
+    ids=["sleeps", "alarm", "thread", "shell sleeps", "shell with another child", "shell with an alarm"],
 )
-def test_a_child_that_may_go_on_is_unknown(alone: Callable[..., Agent], code: str) -> None:
+def test_a_child_that_may_go_on_is_unknown(alone: Callable[..., Agent], code: str | list[str]) -> None:
     agent = alone("here")
     with using(code, reads_lines, **OUTPUTS):
         for _ in range(ATTEMPTS):

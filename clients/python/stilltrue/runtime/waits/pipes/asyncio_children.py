@@ -21,7 +21,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, OTHER_CALL, is_ours_alone, stands_at
+from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, OTHER_CALL, are_of_child, is_ours_alone, stands_at
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
 from stilltrue.runtime.waits.resolvers.processes import AT_PIPE
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
@@ -102,7 +102,7 @@ def _still(pid: int, at: _Pipe, mine: _Pipe | None) -> Callable[[], bool]:
 
 def _is_child_alone(pid: int, descriptor: int, end: str, call: str) -> bool:
     """Whether no process but the child may use the other end of the pipe at which the task waits."""
-    return other_end_at(descriptor) == end and processes_at(end, call) == frozenset({pid})
+    return other_end_at(descriptor) == end and are_of_child(processes_at(end, call), pid)
 
 
 def _pipes_of(child: Any) -> Iterator[_Pipe]:

@@ -33,6 +33,7 @@ from stilltrue.runtime.waits.files.kernel import system_call_of
 from stilltrue.runtime.waits.pipes.child_output import (
     CALLS_OF_CHILD,
     OTHER_CALL,
+    are_of_child,
     descriptor_of,
     is_call,
     is_ours_alone,
@@ -104,7 +105,7 @@ def still_waits(ident: int, frames: Sequence[FrameType]) -> Callable[[], bool]:
         own = other_end_at(descriptor)
         if own is None or not _waits_at(ident, descriptor, own_call):
             return False
-        alone = processes_at(own, OTHER_CALL[own_call]) == frozenset({pid})
+        alone = are_of_child(processes_at(own, OTHER_CALL[own_call]), pid)
         return alone and any(stands_at(pid, end, call) and is_ours_alone(pid, end, call) for end, call in others)
 
     return still

@@ -4,7 +4,8 @@ Rules:
 
 1. A thread waits so in ``Popen.wait()`` without a timeout (also by ``call()``) if the child has one thread, no children, and is
    blocked in ``write()`` to the pipe that is ``stdout`` or ``stderr`` of the ``Popen``, or in ``read()`` of the one that is
-   ``stdin``. So it neither ends nor closes anything, until a party of this process reads, writes or closes that file.
+   ``stdin``. So it neither ends nor closes anything, until a party of this process reads, writes or closes that file. A shell
+   that waits for such a child, its only one, does not go on either.
 2. The child must not be about to be interrupted: it has no timer that Linux shows, and no handler for those that it does not
    show. An alarm without a handler in a child that has no agent is not seen: an assumption.
 3. No other process may have the pipe's other end open, and this one has a single descriptor of it. This is asked at the second
@@ -41,10 +42,11 @@ _CALLS = {
     ("aarch64", "write"): (64, 66),
 }
 """Also ``readv()`` and ``writev()``."""
+WAIT4 = {"x86_64": 61, "aarch64": 260}
 _TIMERS = (14, 26, 27, 29)
 """``SIGALRM``, ``SIGVTALRM``, ``SIGPROF`` and ``SIGIO``."""
 _CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
-_FRAMES_MAX = 6
+_FRAMES_MAX, _CHAIN_MAX = 6, 4
 
 
 @cached_by_code
@@ -105,10 +107,12 @@ def still_waits(frames: Sequence[FrameType]) -> Callable[[], bool]:
 
 
 def is_ours_alone(pid: int, end: str, call: str) -> bool:
-    """Rule 3, and that the child has no children. ``call``: what the child does at this ``end``."""
+    """Rule 3, and that the child has no other children. ``call``: what it does at this ``end``."""
     every = [int(one) for one in os.listdir(_PROC / "self/fd")]  # noqa: PTH208 - names are enough
     own = [one for one in every if other_end_at(one) == end]
-    if len(own) != 1 or any(parent_of(one) == pid for one in all_processes()):
+    chain = chain_of(pid)
+    parents = [parent for one in all_processes() if (parent := parent_of(one)) in chain]
+    if len(own) != 1 or sorted(parents) != sorted(chain[:-1]):
         return False
     name = own_end_at(own[0])
     return name is not None and processes_at(name, OTHER_CALL[call]) == frozenset({os.getpid()})
@@ -116,18 +120,48 @@ def is_ours_alone(pid: int, end: str, call: str) -> bool:
 
 def stands_at(pid: int, end: str, call: str) -> bool:
     """Whether a child with one thread is blocked in ``call`` at this ``end``, and will not be interrupted (rules 1 and 2)."""
-    process = _PROC / str(pid)
+    *shells, last = chain_of(pid)
     try:
-        number, *arguments = (process / "syscall").read_text().split()
-        if not is_call(int(number), call):
+        number, descriptor, *_ = _system_call_of(last)
+        if not is_call(number, call) or str((_PROC / str(last) / "fd" / str(descriptor)).readlink()) != end:
             return False
-        if str((process / "fd" / str(int(arguments[0], 16))).readlink()) != end:
-            return False
-        caught = _CAUGHT.search((process / "status").read_text())
-        alone = [one.name for one in (process / "task").iterdir()] == [str(pid)]
-        return alone and caught is not None and not _catches(int(caught[1], 16)) and not (process / "timers").read_text()
-    except (OSError, ValueError, IndexError):  # it has ended, it runs, or the system does not show it
+        return all(map(_is_not_interrupted, (*shells, last)))
+    except (OSError, ValueError):  # it has ended, it runs, or the system does not show it
         return False
+
+
+def are_of_child(found: frozenset[int] | None, pid: int) -> bool:
+    """Whether these processes are the child and what it waits for, and nobody else."""
+    return bool(found) and frozenset(chain_of(pid)).issuperset(found or ())
+
+
+def chain_of(pid: int) -> tuple[int, ...]:
+    """A child and, if it is a shell that waits for its only child, that one, and so on (rule 1)."""
+    chain = [pid]
+    try:
+        while len(chain) < _CHAIN_MAX and _waits_for_any_child(chain[-1]):
+            (only,) = (_PROC / str(chain[-1]) / "task" / str(chain[-1]) / "children").read_text().split()
+            chain.append(int(only))
+    except (OSError, ValueError):  # as above, or it has several
+        pass
+    return tuple(chain)
+
+
+def _waits_for_any_child(pid: int) -> bool:
+    number, _, _, options, *_ = _system_call_of(pid)
+    return number == WAIT4.get(os.uname().machine) and options == 0
+
+
+def _system_call_of(pid: int) -> tuple[int, ...]:
+    number, *arguments = (_PROC / str(pid) / "syscall").read_text().split()
+    return (int(number), *(int(one, 16) for one in arguments))
+
+
+def _is_not_interrupted(pid: int) -> bool:
+    process = _PROC / str(pid)
+    caught = _CAUGHT.search((process / "status").read_text())
+    alone = [one.name for one in (process / "task").iterdir()] == [str(pid)]
+    return alone and caught is not None and not _catches(int(caught[1], 16)) and not (process / "timers").read_text()
 
 
 def is_call(number: int, call: str) -> bool:

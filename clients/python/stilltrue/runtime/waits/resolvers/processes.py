@@ -26,10 +26,9 @@ from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, 
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES, USES_DESCRIPTORS
 from stilltrue.runtime.waits.files.kernel import machine, system_call_of
-from stilltrue.runtime.waits.pipes.child_output import file_at_child
+from stilltrue.runtime.waits.pipes.child_output import WAIT4, file_at_child
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
-_WAIT4 = {"x86_64": 61, "aarch64": 260}
 ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
 ENDING_ANYWHERE = frozenset({SIGNALS_PROCESSES})
 AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}
@@ -42,7 +41,7 @@ def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
     thread = compat.threads().get(stack.ident)
     native = None if thread is None else thread.native_id
     call = None if native is None else system_call_of(native)
-    if call is None or call[0] != _WAIT4.get(os.uname().machine) or call[3]:
+    if call is None or call[0] != WAIT4.get(os.uname().machine) or call[3]:
         return None
     pid = call[1]
     if not 0 < pid < 1 << 31:
