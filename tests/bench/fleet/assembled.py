@@ -1,9 +1,9 @@
 """What the assembly of large fleets costs: ``python -m tests.bench.fleet.assembled 1000 3000 10000`` prints a table and fits.
 
-Reports of real size go to a real broker as collectors write them, and their header after them; ``stilltrue assemble`` gives the
-result. There are no agents and no coordinator here: ``tests.bench.fleet.collected`` has them. A fit over several sizes tells
-the slope; ``--for 100000`` says what it comes to there. With ``--churn 1`` no report says what the one before it said: so a
-fleet costs that is larger than what a worker remembers.
+Reports of realistic size are written to a real broker as collectors write them, followed by their header, and
+``stilltrue assemble`` returns the result. There are no agents and no coordinator: ``tests.bench.fleet.collected`` has them.
+A fit over several sizes gives the slope, and ``--for 100000`` extrapolates it. With ``--churn 1`` no report equals the previous
+one, as in a fleet larger than what a worker remembers.
 """
 
 from __future__ import annotations
@@ -124,11 +124,11 @@ async def _measured(members: int, snapshots: int, churn: float) -> dict[str, Any
     return {"members": members, "holds": ", ".join(sorted({each[2] for each in found})), **parts, **told}
 
 
-def _fit(found: Sequence[Mapping[str, Any]], reckoned: int) -> None:
+def _fit(found: Sequence[Mapping[str, Any]], size: int) -> None:
     for part in PARTS:
         slope, start = np.polyfit([one["members"] for one in found], [one[part] for one in found], 1)
-        sys.stdout.write(f"\n{part}: {start:.2f} + {1000 * slope:.3f} for each 1,000 members; {reckoned:,}: ")
-        sys.stdout.write(f"{start + slope * reckoned:.0f} (reckoned)\n")
+        sys.stdout.write(f"\n{part}: {start:.2f} + {1000 * slope:.3f} for each 1,000 members; {size:,}: ")
+        sys.stdout.write(f"{start + slope * size:.0f} (extrapolated)\n")
 
 
 def main() -> None:
@@ -136,8 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("members", type=int, nargs="*", default=[1000, 3000, 10_000])
     parser.add_argument("--snapshots", type=int, default=3)
-    parser.add_argument("--churn", type=float, default=0.0, help="share of the fleet whose calls are others in each snapshot")
-    parser.add_argument("--for", dest="reckoned", type=int, default=100_000, help="the size to reckon the figures of")
+    parser.add_argument("--churn", type=float, default=0.0, help="share of the fleet whose calls are replaced in each snapshot")
+    parser.add_argument("--for", dest="size", type=int, default=100_000, help="the size to extrapolate the figures to")
     given = parser.parse_args()
     sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n\n{HEAD}")
     found = []
@@ -147,7 +147,7 @@ def main() -> None:
         sys.stdout.write(f"| {members} | {one['holds']} | {' | '.join(f'{one[part]:.2f}' for part in PARTS)} |\n")
         sys.stdout.flush()
     if len(found) > 1:
-        _fit(found, given.reckoned)
+        _fit(found, given.size)
     sys.stdout.write(f"\nload {os.getloadavg()[0]:.1f} at the end\n")
 
 

@@ -1,7 +1,7 @@
 """What a fleet costs behind collectors: ``python -m tests.bench.fleet.collected 300 1000 3000`` prints a table and fits.
 
-Each size gets a broker, a coordinator, two collectors and Spark anew. Snapshots are asked for, one after the other; the
-processor's seconds are those of each process, with all that it has started.
+Each size gets a new broker, coordinator, two collectors and Spark. Snapshots are requested one after the other. Processor
+seconds are those of each process and all that it has started.
 """
 
 from __future__ import annotations
