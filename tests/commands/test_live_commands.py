@@ -83,6 +83,7 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
         (("ask", "deadlock", "--nonsense"), "No such option"),
         (("show", "seven"), "is not a snapshot number"),
         (("snapshots", "--limit", "0"), "--limit"),
+        (("snapshots", "--limit", "x"), "Invalid value for '--limit': 'x' is not a valid integer. (see"),
         (("watch", "--wait-seconds-max", "0", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1"),
         (("watch", "--wait-seconds-max", "0.5", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1 after 0.5 s"),
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "is a URL, not HOST:PORT: write 127.0.0.1:7600 ("),
