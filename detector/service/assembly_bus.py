@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from detector.assembly.cluster import REPORTS, RESULTS, client
 from detector.ops.logs import Log
+from detector.ops.stop_signal import ended_by_ctrl_c
 from detector.service.detection.driver import Driver
 from detector.service.detection.remote_assembly import Put
 from detector.service.settings import Settings
@@ -25,7 +26,8 @@ class AssemblyBus:
         if settings.kafka:
             self._cluster = settings.cluster()
             log.info(f"connecting to {self._cluster.kind}", address=settings.kafka)
-            client(self._cluster).make_topics(self._cluster)
+            with ended_by_ctrl_c():
+                client(self._cluster).make_topics(self._cluster)
             self._producer = client(self._cluster).RecordProducer(self._cluster)
 
     @property

@@ -39,6 +39,20 @@ async def test_serve_prints_its_addresses_and_stops_on_a_signal(serve: Any, tmp_
             assert (events[0], events[-1]) == ("listening", "stopped")
 
 
+async def test_ctrl_c_ends_a_coordinator_that_waits_for_kafka(begin: Any, tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    coordinator = await begin("serve", "--kafka", "127.0.0.1:1", "--port", "0", "--http-port", "0", "--data", str(tmp_path))
+    async with asyncio.timeout(60):
+        while b'event="connecting to Kafka"' not in await coordinator.stderr.readline():
+            pass
+        await asyncio.sleep(0.5)
+        begun = time.monotonic()
+        coordinator.send_signal(signal.SIGINT)
+        await coordinator.communicate()
+    assert coordinator.returncode == -signal.SIGINT
+    assert time.monotonic() - begun < 5
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8 on its loopback")
 @pytest.mark.parametrize(
     ("flag", "grpc", "http"), [("--host", "127.0.0.2", "127.0.0.1"), ("--http-host", "127.0.0.1", "127.0.0.2")]

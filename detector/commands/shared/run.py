@@ -26,8 +26,6 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 _UNUSABLE = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """Why a file that the user has named cannot be opened."""
 _NUMBER = re.compile(r"\[Errno \d+\] ")
-_RANGE = re.compile(r"is not a valid (integer) range(?=\.)")
-"""Click's words for a text that is not a number at all, where the number has bounds."""
 
 
 class CommandError(click.ClickException):
@@ -129,5 +127,5 @@ def _with_near_names(error: click.NoSuchOption) -> click.NoSuchOption:
 
 def _show_usage(error: click.UsageError) -> None:
     path = error.ctx.command_path if error.ctx is not None else "stilltrue"
-    text = _RANGE.sub("is not a valid \\1", one_line(error.format_message()))
+    text = one_line(error.format_message()).replace("is not a valid integer range", "is not a valid integer")
     click.echo(f"{path}: {text} (see {path} --help)", err=True)
