@@ -2120,9 +2120,30 @@ MUTANTS = (
     Mutant(
         "a child's file may be used by its descriptor",
         "stilltrue.runtime.waits.resolvers.processes",
-        "AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}",
-        "AT_PIPE = ENDING_ANYWHERE",
+        "_AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}",
+        "_AT_PIPE = ENDING_ANYWHERE",
         "tests/client/waits/test_child_files.py::test_a_thread_that_reads_by_descriptor_is_a_way_out",
+    ),
+    Mutant(
+        "a child's file may be opened by its descriptor, or given to a process",
+        "stilltrue.runtime.waits.resolvers.processes",
+        "_AT_NUMBER = _AT_PIPE | {OPENS_FILES, STARTS_PROCESSES}",
+        "_AT_NUMBER = _AT_PIPE",
+        "tests/client/waits/test_child_files.py::test_a_thread_that_reads_by_descriptor_is_a_way_out",
+    ),
+    Mutant(
+        "another process may signal the child",
+        "stilltrue.runtime.waits.pipes.child_output",
+        " or may_be_signalled(chain)",
+        "",
+        "tests/client/waits/test_child_files.py::test_another_process_that_may_signal_the_child_is_found_by_the_look",
+    ),
+    Mutant(
+        "what a child has left behind may signal it",
+        "stilltrue.runtime.waits.pipes.signallers",
+        "return _has_left_others(chain) or _runs_alike(chain)",
+        "return _runs_alike(chain)",
+        "tests/client/waits/test_child_files.py::test_what_a_child_has_left_behind_may_signal_it",
     ),
     Mutant(
         "a task that a handler has left behind may wait for a peer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -141,14 +142,28 @@ def test_another_thread_that_has_the_other_file_may_read_it(alone: Callable[...,
     given[0].join(SECONDS_MAX)
 
 
-def test_a_thread_that_reads_by_descriptor_is_a_way_out(alone: Callable[..., Agent]) -> None:
+def opens(descriptor: int) -> None:
+    with open(descriptor, "rb", closefd=False) as file:
+        file.read(1)
+
+
+def reads_by_a_process(descriptor: int) -> None:
+    subprocess.run(["head", "-c", "1"], stdin=descriptor, stdout=subprocess.DEVNULL, check=False)
+
+
+def makes_room(descriptor: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 2**20)
+
+
+@pytest.mark.parametrize("use", [lambda one: os.read(one, 1), opens, reads_by_a_process, makes_room])
+def test_a_thread_that_reads_by_descriptor_is_a_way_out(alone: Callable[..., Agent], use: Callable[[int], object]) -> None:
     agent, given, end = alone("here"), list[threading.Thread](), threading.Event()
 
     def read_later(descriptor: int) -> None:
         while not end.wait(0.05):
             pass
         with suppress(OSError):
-            os.read(descriptor, 1)
+            use(descriptor)
 
     def give(child: Any) -> None:
         given.append(threading.Thread(target=read_later, args=(child.stderr.fileno(),), name="reader", daemon=True))
@@ -211,6 +226,35 @@ def test_another_process_at_one_of_the_pipes_is_found_by_the_look(alone: Callabl
         finally:
             others[0].kill()
             others[0].wait()
+
+
+@pytest.mark.parametrize("words", [["{}", "600"], ["multiprocessing"]], ids=["told the id", "same program"])
+def test_another_process_that_may_signal_the_child_is_found_by_the_look(alone: Callable[..., Agent], words: list[str]) -> None:
+    """This file mentions sending signals, and the ids of processes."""
+    agent, others = alone("here"), list[subprocess.Popen[bytes]]()
+
+    def give(child: Any) -> None:
+        told = [one.format(child.pid) for one in words]
+        others.append(subprocess.Popen([sys.executable, "-ISc", "import time; 'kill'; time.sleep(600)", *told]))
+
+    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
+        try:
+            wait_until_for(agent, WAITER)
+            assert not looked_at(agent).unchanged
+        finally:
+            others[0].kill()
+            others[0].wait()
+
+
+def test_what_a_child_has_left_behind_may_signal_it(alone: Callable[..., Agent]) -> None:
+    """As BusyBox's ``timeout`` does."""
+    agent = alone("here")
+    leaves = (
+        "import os, time\nif not os.fork():\n os.closerange(0, 3)\n if not os.fork(): time.sleep(600)\n os._exit(0)\nos.wait()"
+    )
+    with using(f"{leaves}\n{FILLS_ERRORS}", reads_lines, **OUTPUTS):
+        wait_until_for(agent, WAITER)
+        assert not looked_at(agent).unchanged
 
 
 def test_a_thread_that_is_elsewhere_does_not_wait_for_its_child(alone: Callable[..., Agent]) -> None:

@@ -71,12 +71,16 @@ def child_processes() -> list[ChildProcess]:
     return [child for child in found.values() if child.pid not in helpers]
 
 
-def orphans(since: int, known: Container[int]) -> list[ChildProcess]:
-    """The orphans (rule 3) that began at :func:`boot_ticks` ``since`` or later, except the ``known`` process ids."""
-    own, numbered_alike = _stat_of("self")[1], _target_of(_PROC / "self") == str(os.getpid())
+def orphans(since: int, known: Container[int], group_of: int | None = None) -> list[ChildProcess]:
+    """The orphans (rule 3) that began at :func:`boot_ticks` ``since`` or later, except the ``known`` process ids.
+
+    ``group_of``: a process in whose group they are; this one by default.
+    """
+    own = _stat_of("self" if group_of is None else str(group_of))[1]
+    numbered_alike = _target_of(_PROC / "self") == str(os.getpid())
     found = []
     for pid in all_processes() if len(own) > _STARTED else ():
-        if pid in known or pid == os.getpid() or (numbered_alike and not _may_be_in_own_group(pid)):
+        if pid in known or pid == os.getpid() or (numbered_alike and not _may_be_in_group(pid, group_of or 0)):
             continue
         before, fields = _stat_of(str(pid))
         if len(fields) <= _STARTED or fields[0] in _ENDED:
@@ -86,13 +90,13 @@ def orphans(since: int, known: Container[int]) -> list[ChildProcess]:
     return found
 
 
-def _may_be_in_own_group(pid: int) -> bool:
+def _may_be_in_group(pid: int, of: int) -> bool:
     """Asked first: it takes a hundredth of the time of reading ``/proc/PID/stat``, on machines of thousands of processes.
 
     Only if ``/proc`` numbers processes as this process's own namespace does.
     """
     try:
-        return os.getpgid(pid) == os.getpgrp()
+        return os.getpgid(pid) == os.getpgid(of)
     except ProcessLookupError:
         return False
     except OSError:  # a security module forbids the question

@@ -7,7 +7,6 @@ file or process is meant is not analysed.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +25,9 @@ OPENS_FILES = "opens files"
 """Likewise: it may open a file, and close it."""
 USES_DESCRIPTORS = "uses descriptors"
 """Likewise: it may read, write or close a file by its descriptor."""
-OPERATIONS = frozenset({DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES, USES_DESCRIPTORS})
+STARTS_PROCESSES = "starts processes"
+"""Likewise: it may start a process, and hand a descriptor to it."""
+OPERATIONS = frozenset({DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES, USES_DESCRIPTORS, STARTS_PROCESSES})
 _FILELOCK = "filelock"
 _DELETING = frozenset({"unlink", "rmtree", "removedirs"})
 _OPENING = frozenset({"open", "fdopen", "FileIO", "lockf", "flock", "read_text", "read_bytes", "write_text", "write_bytes"})
@@ -39,7 +40,13 @@ _OPENING_BY_LIBRARY = frozenset(
 _OF_SHUTIL = ("copy", "move")
 _OF_OS = ("remove", "rename", "renames", "replace")
 _BY_DESCRIPTOR = ("read", "readv", "write", "writev", "close", "dup2")
-_ALWAYS_BY_DESCRIPTOR = frozenset({"fdopen", "FileIO", "fromfd", "sendfile", "splice", "closerange", "close_range"})
+_ALWAYS_BY_DESCRIPTOR = frozenset(
+    {"fdopen", "FileIO", "fromfd", "sendfile", "splice", "closerange", "close_range", "F_SETPIPE_SZ"}
+)
+_STARTING = ("run", "call", "check_call", "check_output")
+_ALWAYS_STARTS = frozenset(
+    {"Popen", "create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"}
+)
 _NOTHING = object()
 _SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
 _SIGNALLERS = frozenset({"os", "psutil", "signal"})
@@ -53,23 +60,24 @@ def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str,
     """The further names of code that uses these ``words``; ``names``: its globals."""
     if not is_application(code) or own_packages.name_of(code.co_filename) == _FILELOCK:
         return
-    if _names_of_os(_OF_OS, words, names) or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
+    if _names_of("os", _OF_OS, words, names) or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
         yield DELETES_FILES
-    shutil = sys.modules.get("shutil")  # the agent does not import it
-    by_shutil = any(
-        word in words and ("shutil" in words or names.get(word) is getattr(shutil, word, _NOTHING)) for word in _OF_SHUTIL
-    )
+    by_shutil = _names_of("shutil", _OF_SHUTIL, words, names)
     if by_shutil or not (_OPENING.isdisjoint(words) and _OPENING_BY_LIBRARY.isdisjoint(words)):
         yield OPENS_FILES
-    if _names_of_os(_BY_DESCRIPTOR, words, names) or not _ALWAYS_BY_DESCRIPTOR.isdisjoint(words):
+    if _names_of("os", _BY_DESCRIPTOR, words, names) or not _ALWAYS_BY_DESCRIPTOR.isdisjoint(words):
         yield USES_DESCRIPTORS
     of_signaller = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words))
     if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _has_text(code, _KILLS):
         yield SIGNALS_PROCESSES
+    if _names_of("subprocess", _STARTING, words, names) or not _ALWAYS_STARTS.isdisjoint(words):
+        yield STARTS_PROCESSES
 
 
-def _names_of_os(wanted: Iterable[str], words: frozenset[str], names: Mapping[str, Any]) -> bool:
-    return any(word in words and ("os" in words or names.get(word) is getattr(os, word, _NOTHING)) for word in wanted)
+def _names_of(module: str, wanted: Iterable[str], words: frozenset[str], names: Mapping[str, Any]) -> bool:
+    """Whether code uses one of the ``wanted`` functions of a module."""
+    loaded = sys.modules.get(module)  # the agent imports none of them
+    return any(word in words and (module in words or names.get(word) is getattr(loaded, word, _NOTHING)) for word in wanted)
 
 
 @cached_by_code

@@ -23,7 +23,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, OTHER_CALL, are_of_child, is_ours_alone, stands_at
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
-from stilltrue.runtime.waits.resolvers.processes import AT_PIPE
+from stilltrue.runtime.waits.resolvers.processes import ending_at_pipe
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 WHAT = "its child, process {}, which waits at a pipe that only {{}} can use"
@@ -77,7 +77,7 @@ def _wait_at(child: Any, own: Any, stack: CallStack) -> SeenWait | None:
         what=WHAT.format(pid),
         shares=(child, at.stream),
         helpers=_watchers(pid),
-        ending_names_anywhere=AT_PIPE,
+        ending_names_anywhere=ending_at_pipe(),
         still=_still(pid, at, mine),
     )
 

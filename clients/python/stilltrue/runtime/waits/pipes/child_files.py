@@ -40,7 +40,7 @@ from stilltrue.runtime.waits.pipes.child_output import (
     stands_at,
 )
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
-from stilltrue.runtime.waits.resolvers.processes import AT_PIPE, ENDING, name_of
+from stilltrue.runtime.waits.resolvers.processes import ENDING, ending_at_pipe, name_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 WHAT = "its child, which waits at another pipe that only {} can use"
@@ -82,7 +82,7 @@ def _read(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
         what=what,
         ended_through=through,
         ending_names=ENDING,
-        ending_names_anywhere=AT_PIPE,
+        ending_names_anywhere=ending_at_pipe(),
         at_child=True,
     )
 

@@ -9,7 +9,8 @@ Rules:
 2. The child must not be about to be interrupted: it has no timer that Linux shows, and no handler for those that it does not
    show. An alarm without a handler in a child that has no agent is not seen: an assumption.
 3. No other process may have the pipe's other end open, and this one has a single descriptor of it. This is asked at the second
-   look, as it reads the descriptors of all processes.
+   look, as it reads the descriptors of all processes, and so is whether one of them may send the child a signal
+   (:mod:`~stilltrue.runtime.waits.pipes.signallers`).
 4. Whoever can reach the file, by whatever leads to it, may use it. Others are known by name: those that send signals.
 """
 
@@ -29,6 +30,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.linux.child_processes import all_processes, parent_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import other_end_at, own_end_at, processes_at
+from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
 
 WHAT = "the end of its child, which waits at a pipe that only {} can use"
 _PROC = Path("/proc")
@@ -112,7 +114,7 @@ def is_ours_alone(pid: int, end: str, call: str) -> bool:
     own = [one for one in every if other_end_at(one) == end]
     chain = chain_of(pid)
     parents = [parent for one in all_processes() if (parent := parent_of(one)) in chain]
-    if len(own) != 1 or sorted(parents) != sorted(chain[:-1]):
+    if len(own) != 1 or sorted(parents) != sorted(chain[:-1]) or may_be_signalled(chain):
         return False
     name = own_end_at(own[0])
     return name is not None and processes_at(name, OTHER_CALL[call]) == frozenset({os.getpid()})

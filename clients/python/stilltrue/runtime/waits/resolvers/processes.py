@@ -24,15 +24,28 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, process_at
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES, USES_DESCRIPTORS
+from stilltrue.runtime.look.code.system_operations import (
+    OPENS_FILES,
+    SIGNALS_PROCESSES,
+    STARTS_PROCESSES,
+    USES_DESCRIPTORS,
+)
+from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.files.kernel import machine, system_call_of
 from stilltrue.runtime.waits.pipes.child_output import WAIT4, file_at_child
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
 ENDING_ANYWHERE = frozenset({SIGNALS_PROCESSES})
-AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}
-"""If the child waits at a pipe of this process."""
+_AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}
+_AT_NUMBER = _AT_PIPE | {OPENS_FILES, STARTS_PROCESSES}
+_NUMBERS = Mentions(r"\bfileno\b|/fd\b", own_only=True)
+"""Mentions of a descriptor's number: ``open(3)``, ``Popen(stdin=3)``; or of ``/proc/PID/fd``."""
+
+
+def ending_at_pipe() -> frozenset[str]:
+    """What ends the wait of a child at a pipe of this process, whichever party does it."""
+    return _AT_PIPE if _NUMBERS.search() and not _NUMBERS.found else _AT_NUMBER
 
 
 def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
@@ -46,7 +59,7 @@ def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
     pid = call[1]
     if not 0 < pid < 1 << 31:
         return None
-    anywhere = AT_PIPE if file_at_child(stack.frames) is not None else ENDING_ANYWHERE
+    anywhere = ending_at_pipe() if file_at_child(stack.frames) is not None else ENDING_ANYWHERE
     return _wait_for(pid, variables_of(stack.frames[0]).get("self"), on=os.waitpid, ending_names_anywhere=anywhere)
 
 
