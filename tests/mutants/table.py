@@ -2104,6 +2104,13 @@ MUTANTS = (
         "tests/client/waits/test_asyncio_children.py::test_another_party_that_can_use_the_stream_is_a_way_out",
     ),
     Mutant(
+        "a class may lead to a child of asyncio",
+        "stilltrue.runtime.waits.pipes.asyncio_children",
+        'ended_through=(child, at.stream, attribute_of(child, "_proc")),',
+        "",
+        "tests/client/waits/test_asyncio_children.py::test_another_party_that_can_use_the_stream_is_a_way_out",
+    ),
+    Mutant(
         "another process may write what a task reads from its child",
         "stilltrue.runtime.waits.pipes.asyncio_children",
         "return other_end_at(descriptor) == end and are_of_child(processes_at(end, call), pid)",
@@ -2132,6 +2139,13 @@ MUTANTS = (
         "tests/client/waits/test_child_files.py::test_a_thread_that_reads_by_descriptor_is_a_way_out",
     ),
     Mutant(
+        "a timer may be given a function of the system",
+        "stilltrue.runtime.look.ways_out.kinds.releasers",
+        " or not by.isdisjoint(given):",
+        ":",
+        "tests/client/waits/test_child_files.py::test_a_timer_that_is_given_a_function_of_the_system_is_a_way_out",
+    ),
+    Mutant(
         "another process may signal the child",
         "stilltrue.runtime.waits.pipes.child_output",
         " or may_be_signalled(chain)",
@@ -2141,8 +2155,8 @@ MUTANTS = (
     Mutant(
         "what a child has left behind may signal it",
         "stilltrue.runtime.waits.pipes.signallers",
-        "return _has_left_others(chain) or _runs_alike(chain)",
-        "return _runs_alike(chain)",
+        "return _has_left_others(chain) or ",
+        "return ",
         "tests/client/waits/test_child_files.py::test_what_a_child_has_left_behind_may_signal_it",
     ),
     Mutant(

@@ -14,7 +14,9 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.runtime import compat
+from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.orphaned_locks import census
+from stilltrue.runtime.waits.pipes import signallers
 from stilltrue.runtime.waits.reachability import (
     code_names,
     module_names,
@@ -24,6 +26,7 @@ from stilltrue.runtime.waits.reachability import (
     thread_reach,
     thread_waits,
 )
+from stilltrue.runtime.waits.resolvers import processes
 from tests.client.look.worlds import Stuck, report_of, report_when, serving
 
 PATIENCE_SECONDS = 20.0
@@ -144,6 +147,13 @@ def _is_in(paused: Any, file: str) -> bool:
     return code is not None and code.co_filename == file
 
 
+def of_this_file(mentions: Mentions, own: str) -> Mentions:
+    """The same search, of this file and of what is imported from now on."""
+    fresh = Mentions(mentions._wanted.pattern.decode(), own_only=mentions._own_only)
+    fresh._read = {str(getattr(one, "__file__", "")) for one in list(sys.modules.values())} - {own}
+    return fresh
+
+
 @pytest.fixture
 def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
@@ -159,6 +169,8 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     monkeypatch.setattr(thread_reach, "lists_under_another_name", lambda _: False)
     for name in ("may_be_reached", "main_has_another_name"):
         monkeypatch.setattr(module_names, name, lambda *_: False)
+    for module, name in ((processes, "_NUMBERS"), (signallers, "_SENDS"), (signallers, "_TELLS"), (signallers, "_ALARMS")):
+        monkeypatch.setattr(module, name, of_this_file(getattr(module, name), own))
     before, loops_of = {thread.ident for thread in threading.enumerate()}, on_loops.loops_of
     monkeypatch.setattr(
         requests, "loops_of", lambda running: loops_of({one: those for one, those in running.items() if one not in before})

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -144,7 +144,8 @@ def test_who_waits_at_a_child_that_waits_at_another_pipe_waits_for_itself(
 async def a_task_that_reads_later(child: Process) -> None:
     async def read_later(stream: Any) -> None:
         await asyncio.sleep(FAR_SECONDS)
-        await stream.read()
+        async for _ in stream:
+            pass
 
     asyncio.current_task().reads_later = asyncio.create_task(read_later(child.stderr), name="reader")  # type: ignore[union-attr]
     await asyncio.sleep(0)
@@ -152,6 +153,35 @@ async def a_task_that_reads_later(child: Process) -> None:
 
 async def a_timer_that_kills_it(child: Process) -> None:
     asyncio.get_running_loop().call_later(FAR_SECONDS, child.kill)
+
+
+class Children:
+    """Keeps all children that it has been given."""
+
+    kept: ClassVar[dict[str, Process]] = {}
+
+    @classmethod
+    async def reap(cls) -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        for one in cls.kept.values():
+            one.send_signal(9)
+
+
+async def a_task_that_finds_it_by_a_class(child: Process) -> None:
+    Children.kept["child"] = child
+    asyncio.current_task().reaps = asyncio.create_task(Children.reap(), name="reaper")  # type: ignore[union-attr]
+    await asyncio.sleep(0)
+
+
+async def a_thread_that_has_its_popen(child: Process) -> None:
+    popen = child._transport.get_extra_info("subprocess")  # type: ignore[attr-defined]
+
+    def end_later() -> None:
+        for _ in range(int(SECONDS_MAX)):
+            time.sleep(1)
+        popen.kill()
+
+    threading.Thread(target=end_later, name="ender", daemon=True).start()
 
 
 async def a_thread_that_reads_by_descriptor(child: Process) -> None:
@@ -166,11 +196,21 @@ async def a_thread_that_reads_by_descriptor(child: Process) -> None:
     threading.Thread(target=read_later, name="reader", daemon=True).start()
 
 
-@pytest.mark.parametrize("beside", [a_task_that_reads_later, a_timer_that_kills_it, a_thread_that_reads_by_descriptor])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        a_task_that_reads_later,
+        a_timer_that_kills_it,
+        a_task_that_finds_it_by_a_class,
+        a_thread_that_has_its_popen,
+        a_thread_that_reads_by_descriptor,
+    ],
+)
 def test_another_party_that_can_use_the_stream_is_a_way_out(alone: Callable[..., Agent], beside: Use) -> None:
     agent = alone("here")
     with using(FILLS.format("stderr"), reads_lines, beside):
         seen = looked_at(agent)
+        Children.kept.clear()
         assert seen is not None
         assert seen.ways_out or seen.deadline
 

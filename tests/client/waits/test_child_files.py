@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,33 @@ def test_a_thread_that_reads_by_descriptor_is_a_way_out(alone: Callable[..., Age
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        lambda child: (os.kill, (child.pid, 9)),
+        lambda child: (partial(os.killpg, child.pid), (9,)),
+        lambda child: (os.close, (child.stderr.fileno(),)),
+        lambda child: (subprocess.call, (["kill", str(child.pid)],)),
+    ],
+    ids=["kill", "killpg", "close", "command"],
+)
+def test_a_timer_that_is_given_a_function_of_the_system_is_a_way_out(
+    alone: Callable[..., Agent], call: Callable[[Any], tuple[Any, Any]]
+) -> None:
+    agent, timers = alone("here"), list[threading.Timer]()
+
+    def give(child: Any) -> None:
+        timers.append(threading.Timer(600, *call(child)))
+        timers[0].start()
+
+    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
+        wait_until_for(agent, WAITER)
+        try:
+            assert looked_at(agent).ways_out
+        finally:
+            timers[0].cancel()
+
+
+@pytest.mark.parametrize(
     "code",
     [
         SLEEPS,
@@ -244,6 +273,20 @@ def test_another_process_that_may_signal_the_child_is_found_by_the_look(alone: C
         finally:
             others[0].kill()
             others[0].wait()
+
+
+def test_a_child_may_have_an_alarm_that_the_program_mentions(alone: Callable[..., Agent], tmp_path: Path) -> None:
+    agent = alone("here")
+    (tmp_path / "alarms_its_child.py").write_text(f"""COMMAND = ["perl", "-e", "{"alarm"} 60; exec @ARGV", "cat"]""")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        importlib.import_module("alarms_its_child")
+        with using(FILLS_ERRORS, reads_lines, **OUTPUTS):
+            wait_until_for(agent, WAITER)
+            assert not looked_at(agent).unchanged
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("alarms_its_child", None)
 
 
 def test_what_a_child_has_left_behind_may_signal_it(alone: Callable[..., Agent]) -> None:

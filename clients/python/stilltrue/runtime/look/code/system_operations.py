@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType
+from functools import partial
+from threading import Thread
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import own_packages
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.attributes import attributes_of
 
 DELETES_FILES = "deletes files"
 """Among the names of code: it may take a file away from its path. No identifier contains a space."""
@@ -52,6 +55,8 @@ _SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
 _SIGNALLERS = frozenset({"os", "psutil", "signal"})
 _ALWAYS_SIGNALS = frozenset({"killpg", "pidfd_send_signal", "active_children"})
 """``multiprocessing.active_children()`` returns the workers for whoever calls it to end."""
+_OF_SYSTEM = ("posix", "nt", "signal", "_signal")
+_SIGNALLING_FUNCTIONS = frozenset({"kill", "killpg", "pidfd_send_signal", "system"})
 _DELETES = re.compile(r"(^|[;&|/]\s*)(rm|unlink)($|\s)")
 _KILLS = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
 
@@ -72,6 +77,18 @@ def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str,
         yield SIGNALS_PROCESSES
     if _names_of("subprocess", _STARTING, words, names) or not _ALWAYS_STARTS.isdisjoint(words):
         yield STARTS_PROCESSES
+
+
+def operations_given(thing: Any) -> Iterator[str]:
+    """The operations of a system's function that an object is, is a partial of, or, as a thread, was given to call."""
+    given = attributes_of(thing) if issubclass(type(thing), Thread) else (thing,)
+    for one in given:
+        function = one.func if type(one) is partial else one
+        if type(function) is FunctionType and function.__module__ == "subprocess":
+            yield from (SIGNALS_PROCESSES, STARTS_PROCESSES)
+        elif type(function) is BuiltinFunctionType and function.__module__ in _OF_SYSTEM:
+            yield from (SIGNALS_PROCESSES,) if function.__name__ in _SIGNALLING_FUNCTIONS else ()
+            yield from (USES_DESCRIPTORS,) if function.__name__ in _BY_DESCRIPTOR else ()
 
 
 def _names_of(module: str, wanted: Iterable[str], words: frozenset[str], names: Mapping[str, Any]) -> bool:

@@ -23,12 +23,16 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, OTHER_CALL, are_of_child, is_ours_alone, stands_at
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
-from stilltrue.runtime.waits.resolvers.processes import ending_at_pipe
+from stilltrue.runtime.waits.resolvers.processes import ENDING, ending_at_pipe
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 WHAT = "its child, process {}, which waits at a pipe that only {{}} can use"
 _NAMES = {0: "stdin", 1: "stdout", 2: "stderr"}
 _WATCHER = "waitpid-"
+_READING = frozenset({"read", "readline", "readexactly", "readuntil", "communicate", "connect_read_pipe"})
+_WRITING = frozenset({"write", "writelines", "write_eof", "close", "abort"})
+_USING = ENDING | _READING | _WRITING
+"""What ends the wait, done to an object that leads to the child, also through classes (:attr:`SeenWait.ended_through`)."""
 _STREAMS = "asyncio/streams.py"
 
 
@@ -77,6 +81,8 @@ def _wait_at(child: Any, own: Any, stack: CallStack) -> SeenWait | None:
         what=WHAT.format(pid),
         shares=(child, at.stream),
         helpers=_watchers(pid),
+        ended_through=(child, at.stream, attribute_of(child, "_proc")),
+        ending_names=_USING,
         ending_names_anywhere=ending_at_pipe(),
         still=_still(pid, at, mine),
     )

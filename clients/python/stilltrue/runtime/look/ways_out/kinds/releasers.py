@@ -16,6 +16,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_tracing_library
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.called_code.ending import ended_by
+from stilltrue.runtime.look.code.system_operations import operations_given
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.kinds.exits import OWN_PROCESS, SENDING
 from stilltrue.runtime.look.ways_out.reach import Reach
@@ -73,7 +74,8 @@ class Releasers:
         found: dict[PartyName, None] = {}
         for by, parties in self._named.items():
             reachable = actor.names_reached(True)
-            if reachable.any_code or reachable.any_name or not by.isdisjoint(reachable.names):
+            given = (operation for root in actor.roots for operation in operations_given(root))
+            if reachable.any_code or reachable.any_name or not by.isdisjoint(reachable.names) or not by.isdisjoint(given):
                 found.update(dict.fromkeys(parties))
         for by, reach in self._searches:
             if self._is_only_waiter(by, actor):
