@@ -187,6 +187,20 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="fork_with_lock",
+        source="widely known",
+        library="multiprocessing",
+        what="A worker is forked while another thread holds a lock, which nobody releases in the worker; the parent joins it.",
+        near={
+            "patience": "`join` has a timeout",
+            "timeout": "the worker acquires the lock with a timeout",
+            "thread": "another thread of the worker releases the lock later",
+            "alarm": "the worker has an alarm, whose handler releases the lock",
+            "killed": "another thread kills the worker later",
+            "slow": "the worker does not need the lock yet",
+        },
+    ),
+    Entry(
         program="joins_before_set",
         source="widely known",
         library="multiprocessing",

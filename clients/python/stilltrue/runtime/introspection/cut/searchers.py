@@ -29,6 +29,7 @@ from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.streams import feeders
 from stilltrue.runtime.waits.streams.readers import StreamReaders
 from stilltrue.runtime.waits.streams.task_feeders import TaskFeeders
+from stilltrue.runtime.waits.stuck_children import StuckChildren
 from stilltrue.runtime.waits.wait import SeenWait
 
 
@@ -40,6 +41,7 @@ class Searchers:
         self.sessions = Sessions()
         """Database connections and their owners."""
         self._own_end = OwnEnd()
+        self._stuck_children = StuckChildren()
         self.own_work = OwnWork()
         """What this process does, for which others may wait at a pipe."""
         self.shared_locks = SharedLocks()
@@ -81,6 +83,7 @@ class Searchers:
             *redis_holders.holds(view),
             *self.file_locks.holds(view),
             *self._own_end.holds(view),
+            *self._stuck_children.holds(view),
             *self.shared_locks.holds(view),
             *feeders.holds(view, process),
             *self.own_work.holds(view),
@@ -105,6 +108,7 @@ class Searchers:
             find_polled_files,
             self.sessions.search,
             self._own_end.search,
+            self._stuck_children.search,
             find_processes_at_pipes,
             find_processes_at_conditions,
             find_left_semaphores,

@@ -11,20 +11,23 @@ Rules:
    is always in the same place: with a connection over the network it rests only if it has not run since.
 3. Threads of gRPC's core, which come and go, do not count. The main thread does, whatever its name is, and so do threads that
    have no name of their own but the process's.
-4. Where the system does not show another process's calls, only its processor time tells whether it has gone on.
+4. A process is stuck if all its threads (rule 3) were at one moment in a wait for a futex of its own, without a timeout, and
+   nothing that Linux shows interrupts one: no other process can wake them.
+5. Where the system does not show another process's calls, only its processor time tells whether it has gone on.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, processor_ticks
 
 THREADS_MAX = 300
-"""Of all children together. Those of further children count as not shown (rule 4)."""
+"""Of all children together. Those of further children count as not shown (rule 5)."""
 _PROC = Path("/proc")
 OF_GRPC = frozenset(
     {"event_engine", "lifeguard", "timer_manager", "grpc_global_tim", "grpc_shutdown", "default-executo", "resolver-execut"}
@@ -42,6 +45,12 @@ _WAITS = {"x86_64": {34, 61, 130, 247}, "aarch64": {95, 133, 260}}
 """pause, wait4, rt_sigsuspend, waitid: they have no timeout."""
 _WAITS_IN_TIME = {"x86_64": {202: 3, 128: 2}, "aarch64": {98: 3, 137: 2}}
 """futex, rt_sigtimedwait, and which argument is the timeout; without one it is null."""
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_OPERATION, _OF_ONE_PROCESS, _WITH_CLOCK, _WAITING = 1, 128, 256, (0, 9)
+"""Which argument of futex is the operation, its flags, and FUTEX_WAIT and FUTEX_WAIT_BITSET."""
+TIMERS, _CHILD_ENDS = (14, 26, 27, 29), 17
+"""``SIGALRM``, ``SIGVTALRM``, ``SIGPROF`` and ``SIGIO``; ``SIGCHLD``."""
+_CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
 _POLLS = {
     "x86_64": {7: (2, _ENDLESS), 271: (2, 0), 23: (4, 0), 270: (4, 0), 232: (3, _ENDLESS), 281: (3, _ENDLESS)},
     "aarch64": {73: (2, 0), 72: (4, 0), 22: (3, _ENDLESS)},
@@ -96,6 +105,47 @@ class ChildThreads(NamedTuple):
         if loops:
             return _is_local(self.pid)
         return now.endless and (now.reads is None or _is_local(self.pid, now.reads))
+
+
+def is_stuck(pid: int) -> bool:
+    """Whether a process never goes on (rule 4), but for a signal of another one, or an alarm without a handler."""
+    before = _own_waits(pid)
+    try:
+        return before is not None and not may_be_interrupted(pid, (*TIMERS, _CHILD_ENDS)) and before == _own_waits(pid)
+    except OSError:  # it has ended, or is not shown
+        return False
+
+
+def may_be_interrupted(pid: int, signals: Iterable[int] = TIMERS) -> bool:
+    """Whether a process has a timer that Linux shows, or a handler for one of these signals.
+
+    Raises ``OSError`` if it has ended.
+    """
+    caught = _CAUGHT.search((_PROC / str(pid) / "status").read_text())
+    handled = caught is None or any(int(caught[1], 16) >> (one - 1) & 1 for one in signals)
+    return handled or bool((_PROC / str(pid) / "timers").read_text())
+
+
+def _own_waits(pid: int) -> dict[str, tuple[str, ...]] | None:
+    """The waits of a process's threads, with how often each has been on a processor; None if one is not as in rule 4."""
+    found: dict[str, tuple[str, ...]] = {}
+    machine = os.uname().machine
+    try:
+        for thread in _threads(pid):
+            folder = _PROC / str(pid) / "task" / thread
+            if int(thread) != pid and _name_of(folder) in OF_GRPC:
+                continue
+            turns = _TURNS.findall((folder / "status").read_text(errors="replace"))
+            words = (folder / "syscall").read_text().split()
+            if len(words) < 9 or int(words[0]) != _FUTEX.get(machine):
+                return None
+            operation, timeout = int(words[1 + _OPERATION], 16), int(words[1 + _WAITS_IN_TIME[machine][int(words[0])]], 16)
+            if timeout or not operation & _OF_ONE_PROCESS or operation & ~(_OF_ONE_PROCESS | _WITH_CLOCK) not in _WAITING:
+                return None
+            found[thread] = (*words, *turns)
+    except (OSError, ValueError):  # it has ended, or is not shown
+        return None
+    return found or None
 
 
 def threads_of(children: list[ChildProcess]) -> dict[tuple[int, int], ChildThreads]:

@@ -17,7 +17,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -28,6 +27,7 @@ from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.linux.child_processes import all_processes, parent_of
+from stilltrue.runtime.introspection.linux.child_threads import may_be_interrupted
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import other_end_at, own_end_at, processes_at
 from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
@@ -45,9 +45,6 @@ _CALLS = {
 }
 """Also ``readv()`` and ``writev()``."""
 WAIT4 = {"x86_64": 61, "aarch64": 260}
-_TIMERS = (14, 26, 27, 29)
-"""``SIGALRM``, ``SIGVTALRM``, ``SIGPROF`` and ``SIGIO``."""
-_CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
 _FRAMES_MAX, _CHAIN_MAX = 6, 4
 
 
@@ -160,16 +157,9 @@ def _system_call_of(pid: int) -> tuple[int, ...]:
 
 
 def _is_not_interrupted(pid: int) -> bool:
-    process = _PROC / str(pid)
-    caught = _CAUGHT.search((process / "status").read_text())
-    alone = [one.name for one in (process / "task").iterdir()] == [str(pid)]
-    return alone and caught is not None and not _catches(int(caught[1], 16)) and not (process / "timers").read_text()
+    return [one.name for one in (_PROC / str(pid) / "task").iterdir()] == [str(pid)] and not may_be_interrupted(pid)
 
 
 def is_call(number: int, call: str) -> bool:
     """Whether a system call of this number is one to ``call``: to read, or to write."""
     return number in _CALLS.get((os.uname().machine, call), ())
-
-
-def _catches(signals: int) -> bool:
-    return any(signals >> (one - 1) & 1 for one in _TIMERS)

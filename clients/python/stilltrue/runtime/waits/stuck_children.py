@@ -1,0 +1,87 @@
+"""Child processes that have no agent and never go on, for which parties of this process wait.
+
+Rules:
+
+1. A child never goes on once all its threads wait, without a timeout, at futexes that no other process can use: for a lock that
+   another thread held when the process was forked, say, or for each other. The system shows that; the child has no agent. A
+   timer that Linux shows, or a handler for one that it does not show or for the end of a child of its own, makes it unknown.
+   That there is no alarm without a handler is an assumption.
+2. Whoever waits for the child's end, or for its work, waits for itself: it holds, in the child's place, what it waits for. A
+   party that may end the child is a way out, as in any such wait.
+3. A child that is stuck remains so. It is found in the agent's own thread, while a party waits for a child that is no member.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import Hold, ResourceTarget
+from stilltrue.runtime.introspection.linux.child_processes import (
+    child_processes,
+    joined_at,
+    parent_of,
+    process_at,
+)
+from stilltrue.runtime.introspection.linux.child_threads import is_stuck
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.resolvers.processes import name_of, work_of
+from stilltrue.runtime.waits.wait import Ender, SeenWait
+
+AGAIN_SECONDS = 0.5
+CHILDREN_MAX = 64
+_OF_PROCESSES = ("end of process", "work of process")
+
+
+class StuckChildren:
+    """The stuck children of this process."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._names: dict[tuple[int, int], tuple[str, ...]] = {}
+        """By child, the names of its end and of its work."""
+        self._wanted = False
+        self._again = float("-inf")
+
+    def search(self) -> None:
+        """Find the stuck children, if a party waits for a process."""
+        if not self._wanted or time.monotonic() < self._again:
+            return
+        self._again = time.monotonic() + AGAIN_SECONDS
+        own = [child for child in child_processes()[:CHILDREN_MAX] if parent_of(child.pid) == os.getpid()]
+        stuck = [child for child in own if is_stuck(child.pid)]
+        self._names = {child.key: tuple(name for name in (name_of(child), work_of(child)) if name) for child in stuck}
+
+    def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
+        """Rule 2."""
+        waits = list(_waits_for_processes(view))
+        self._wanted = bool(waits)
+        return tuple(
+            Hold(party=party, resource=target.resource)
+            for party, wait in waits
+            for target in wait.enders or ()
+            if isinstance(target, ResourceTarget) and self._is_stuck(target.resource)
+        )
+
+    def _is_stuck(self, resource: str) -> bool:
+        """Whether this is the end or the work of a child that is stuck, still there, and no member: one reports for itself."""
+        found = next(((pid, begun) for (pid, begun), names in self._names.items() if resource in names), None)
+        child = None if found is None else process_at(found[0])
+        return child is not None and child.key == found and joined_at(child) is None
+
+
+def _waits_for_processes(view: LiveProcessView) -> Iterator[tuple[PartyName, SeenWait]]:
+    threads: list[tuple[Ender, SeenWait]] = [(stack.ident, wait) for _, stack, wait in view.blocked()]
+    tasks: list[tuple[Ender, SeenWait]] = [
+        (task, wait) for task in view.stacks_of_tasks() if (wait := view.wait_of_task(task)) is not None
+    ]
+    for who, wait in (*threads, *tasks):
+        party = view.party_of(who) if _is_for_process(wait.enders or ()) else None
+        if party is not None:
+            yield party, wait
+
+
+def _is_for_process(enders: Iterable[object]) -> bool:
+    return any(isinstance(one, ResourceTarget) and one.resource.startswith(_OF_PROCESSES) for one in enders)

@@ -1,0 +1,122 @@
+"""Who waits for a child whose threads all wait for ever, in locks of their own, waits for itself; the child needs no agent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.report import Report, ResourceTarget
+from stilltrue.runtime.introspection.linux.child_threads import is_stuck
+from stilltrue.runtime.waits import stuck_children
+from tests.client.look.worlds import look_at, report_of
+from tests.client.waits.test_child_output import SECONDS_MAX, WAITER, waiting
+
+pytestmark = [
+    pytest.mark.usefixtures("only_this_file_counts"),
+    pytest.mark.skipif(not Path("/proc/self/timers").exists(), reason="the system does not show timers"),
+]
+ATTEMPTS = 6
+TWICE = "import threading; lock = threading.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
+CROSSED = """
+import threading, time
+a, b = threading.Lock(), threading.Lock()
+def lock_both(one, other):
+    with one:
+        time.sleep(0.1)
+        with other: pass
+threads = [threading.Thread(target=lock_both, args=those) for those in ((a, b), (b, a))]
+[one.start() for one in threads]
+print(flush=True)
+[one.join() for one in threads]
+"""
+GOING_ON = {
+    "timeout": "import threading; print(flush=True); threading.Event().wait(600)",
+    "another thread": f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); {TWICE}",
+    "reads": "import sys; print(flush=True); sys.stdin.read()",
+    "alarm": f"import signal; signal.signal(signal.SIGALRM, lambda *_: 1 / 0); {TWICE}",
+    "children": f"import signal; signal.signal(signal.SIGCHLD, lambda *_: 1 / 0); {TWICE}",
+}
+
+
+@contextmanager
+def child(code: str) -> Iterator[int]:
+    command = [sys.executable, "-ISc", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def is_stuck_soon(pid: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not is_stuck(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("code", [TWICE, CROSSED], ids=["twice", "crossed"])
+def test_a_process_whose_threads_all_wait_for_its_own_locks_is_stuck(code: str) -> None:
+    with child(code) as pid:
+        assert is_stuck_soon(pid, SECONDS_MAX)
+
+
+@pytest.mark.parametrize("code", GOING_ON.values(), ids=GOING_ON)
+def test_any_other_is_not(code: str) -> None:
+    with child(code) as pid:
+        assert not is_stuck_soon(pid, 0.5)
+
+
+def test_a_lock_that_another_process_may_release_is_not_its_own() -> None:
+    code = "import multiprocessing; lock = multiprocessing.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
+    with child(code) as pid:
+        assert not is_stuck_soon(pid, 0.5)
+
+
+def holds(agent: Agent) -> tuple[Report, bool]:
+    """A cut, and whether the waiter holds what it waits for."""
+    report_of(agent)
+    agent._observer.searchers._stuck_children.search()
+    report = report_of(agent)
+    awaited = [one.resource for wait in report.waits for one in wait.among if isinstance(one, ResourceTarget)]
+    return report, any(one.party == WAITER and one.resource in awaited for one in report.holds)
+
+
+def test_who_waits_for_a_stuck_child_waits_for_itself(alone: Callable[..., Agent]) -> None:
+    agent, end = alone("here"), time.monotonic() + SECONDS_MAX
+    with waiting(CROSSED):
+        while not (found := holds(agent))[1]:
+            assert time.monotonic() < end
+            time.sleep(stuck_children.AGAIN_SECONDS)
+        (seen,) = (one for one in look_at(agent, found[0]).parties if one.party == WAITER)
+        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+
+
+def test_a_member_reports_for_itself(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stuck_children, "joined_at", lambda _: 1.0)
+    monkeypatch.setattr(stuck_children, "AGAIN_SECONDS", 0.0)
+    agent = alone("here")
+    with waiting(CROSSED):
+        for _ in range(ATTEMPTS):
+            time.sleep(0.1)
+            assert not holds(agent)[1]
+
+
+def test_a_child_that_goes_on_holds_nothing(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stuck_children, "AGAIN_SECONDS", 0.0)
+    agent = alone("here")
+    with waiting(GOING_ON["timeout"]):
+        for _ in range(ATTEMPTS):
+            time.sleep(0.1)
+            assert not holds(agent)[1]
