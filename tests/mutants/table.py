@@ -2132,6 +2132,13 @@ MUTANTS = (
         "tests/client/waits/test_stuck_children.py::test_a_lock_that_another_process_may_release_is_not_its_own",
     ),
     Mutant(
+        "gRPC's threads in another program do nothing",
+        "stilltrue.runtime.introspection.linux.child_threads",
+        "if forked and int(thread)",
+        "if int(thread)",
+        "tests/client/waits/test_stuck_children.py::test_the_threads_of_grpcs_core_count_unless_the_process_is_a_copy_of_this_one",
+    ),
+    Mutant(
         "no signal interrupts a child",
         "stilltrue.runtime.introspection.linux.child_threads",
         "return before is not None and not may_be_interrupted(pid, (*TIMERS, _CHILD_ENDS)) and",

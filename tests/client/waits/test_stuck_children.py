@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.report import Report, ResourceTarget
+from stilltrue.runtime.introspection.linux import child_threads
 from stilltrue.runtime.introspection.linux.child_threads import is_stuck
 from stilltrue.runtime.waits import stuck_children
 from tests.client.look.worlds import look_at, report_of
@@ -36,6 +38,7 @@ threads = [threading.Thread(target=lock_both, args=those) for those in ((a, b), 
 print(flush=True)
 [one.join() for one in threads]
 """
+CORE = "import threading, time; threading.Thread(target=lambda: (name(), time.sleep(600))).start()"
 GOING_ON = {
     "timeout": "import threading; print(flush=True); threading.Event().wait(600)",
     "another thread": f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); {TWICE}",
@@ -82,6 +85,23 @@ def test_a_lock_that_another_process_may_release_is_not_its_own() -> None:
     code = "import multiprocessing; lock = multiprocessing.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
     with child(code) as pid:
         assert not is_stuck_soon(pid, 0.5)
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_the_threads_of_grpcs_core_count_unless_the_process_is_a_copy_of_this_one(
+    monkeypatch: pytest.MonkeyPatch, is_copy: bool
+) -> None:
+    """They are left running in a copy, and do nothing; in another program they may serve all of its requests."""
+    monkeypatch.setattr(child_threads, "_is_forked", lambda _: is_copy)
+    named = f"import ctypes; name = lambda: ctypes.CDLL(None).prctl(15, b'event_engine'); {CORE}; {TWICE}"
+    with child(named) as pid:
+        assert is_stuck_soon(pid, SECONDS_MAX if is_copy else 0.5) == is_copy
+
+
+def test_a_program_that_this_one_has_started_is_no_copy() -> None:
+    with child(TWICE) as pid:
+        assert not child_threads._is_forked(pid)
+    assert child_threads._is_forked(os.getpid())
 
 
 def holds(agent: Agent) -> tuple[Report, bool]:

@@ -11,8 +11,8 @@ Rules:
    is always in the same place: with a connection over the network it rests only if it has not run since.
 3. Threads of gRPC's core, which come and go, do not count. The main thread does, whatever its name is, and so do threads that
    have no name of their own but the process's.
-4. A process is stuck if all its threads (rule 3) were at one moment in a wait for a futex of its own, without a timeout, and
-   nothing that Linux shows interrupts one: no other process can wake them.
+4. A process is stuck if all its threads, but for gRPC's in a copy of this one, were at one moment in a wait for a futex of its
+   own, without a timeout, and nothing that Linux shows interrupts one: no other process can wake them.
 5. Where the system does not show another process's calls, only its processor time tells whether it has gone on.
 """
 
@@ -126,14 +126,23 @@ def may_be_interrupted(pid: int, signals: Iterable[int] = TIMERS) -> bool:
     return handled or bool((_PROC / str(pid) / "timers").read_text())
 
 
+def _is_forked(pid: int) -> bool:
+    """Whether a process is a copy of this one: ``exec`` would have moved what the system has put into its memory.
+
+    In a copy, gRPC's threads run nothing of the application's; in a program that is not in Python, they may run all of it.
+    """
+    return (_PROC / str(pid) / "auxv").read_bytes() == (_PROC / "self" / "auxv").read_bytes()
+
+
 def _own_waits(pid: int) -> dict[str, tuple[str, ...]] | None:
     """The waits of a process's threads, with how often each has been on a processor; None if one is not as in rule 4."""
     found: dict[str, tuple[str, ...]] = {}
     machine = os.uname().machine
     try:
+        forked = _is_forked(pid)
         for thread in _threads(pid):
             folder = _PROC / str(pid) / "task" / thread
-            if int(thread) != pid and _name_of(folder) in OF_GRPC:
+            if forked and int(thread) != pid and _name_of(folder) in OF_GRPC:
                 continue
             turns = _TURNS.findall((folder / "status").read_text(errors="replace"))
             words = (folder / "syscall").read_text().split()
