@@ -110,6 +110,12 @@ def native_ids() -> frozenset[int]:
     return frozenset(thread.native_id for thread in threads if thread.native_id is not None)
 
 
+def native_id(ident: int) -> int | None:
+    """The system's id of a thread known to Python."""
+    thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    return None if thread is None else thread.native_id
+
+
 def processor_time(ident: int) -> float | None:
     """A thread's processor time so far, which changes whenever it runs; None if the system does not report it."""
     thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock

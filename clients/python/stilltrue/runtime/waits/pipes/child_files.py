@@ -13,7 +13,9 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
@@ -48,6 +50,8 @@ _USING = frozenset(
     {"read", "read1", "readinto", "readline", "readlines", "write", "writelines", "flush", "close", "list", "next"}
 )
 FRAMES_MAX, VALUES_MAX = 4, 200
+KNOWN_SECONDS, SEARCHES_MAX = 0.05, 64
+"""How long what a cut has asked counts, and in how many threads at other pipes a ``Popen`` is searched for meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
     """Whether a thread with these frames, innermost first, may be in an operation of a file: each cut asks this for many."""
     if not frames or not is_application(frames[0].f_code):
         return False
-    return _names_use(frames[0].f_code) or opname_at(frames[0].f_code, frames[0].f_lasti) == "FOR_ITER"
+    uses = _names_use(frames[0].f_code) or opname_at(frames[0].f_code, frames[0].f_lasti) == "FOR_ITER"
+    return uses and _has_children()
 
 
 def _read(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
@@ -113,7 +118,10 @@ def still_waits(ident: int, frames: Sequence[FrameType]) -> Callable[[], bool]:
 
 def _pipe_of(ident: int, frames: Sequence[FrameType]) -> _Pipe | None:
     """Rules 1 and 2, without what the child does."""
-    if not may_wait(frames):
+    if not may_wait(frames) or ident in _Known.elsewhere or len(_Known.elsewhere) >= SEARCHES_MAX:
+        return None
+    at = _pipe_at(ident)
+    if at is None:
         return None
     for process in _processes_in(frames):
         pid = attribute_of(process, "pid")
@@ -121,18 +129,22 @@ def _pipe_of(ident: int, frames: Sequence[FrameType]) -> _Pipe | None:
             continue
         for name, call in CALLS_OF_CHILD.items():
             descriptor = descriptor_of(attribute_of(process, name))
-            if descriptor is not None and _waits_at(ident, descriptor, OTHER_CALL[call]):
-                return _Pipe(process, pid, descriptor, OTHER_CALL[call])
+            if descriptor == at[0] and at[1] == OTHER_CALL[call] and _waits_at(ident, *at):
+                return _Pipe(process, pid, *at)
+    _Known.elsewhere.add(ident)
     return None
 
 
+def _pipe_at(ident: int) -> tuple[int, str] | None:
+    """The descriptor of the pipe at which a thread is in a system call, and the call; None if it is in another."""
+    native = compat.native_id(ident)
+    found = None if native is None else system_call_of(native)
+    call = None if found is None else next((one for one in OTHER_CALL if is_call(found[0], one)), None)
+    return None if found is None or call is None or other_end_at(found[1]) is None else (found[1], call)
+
+
 def _waits_at(ident: int, descriptor: int, wanted: str) -> bool:
-    thread = compat.threads().get(ident)
-    native = None if thread is None else thread.native_id
-    call = None if native is None else system_call_of(native)
-    if call is None or call[1] != descriptor or not is_call(call[0], wanted):
-        return False
-    return is_blocked(descriptor, wanted)
+    return _pipe_at(ident) == (descriptor, wanted) and is_blocked(descriptor, wanted)
 
 
 def _file_awaited(pipe: _Pipe) -> Any:
@@ -148,6 +160,31 @@ def _others(pipe: _Pipe) -> Iterator[tuple[Any, str, str]]:
         end = None if descriptor is None or descriptor == pipe.descriptor else other_end_at(descriptor)
         if end is not None:
             yield file, end, call
+
+
+class _Known:
+    """Whether this process has children, as last asked, and when: each cut wants to know it for many threads.
+
+    ``elsewhere``: the threads that have been found since at pipes of other kinds.
+    """
+
+    has_children = False
+    elsewhere: set[int] = set()  # noqa: RUF012 - replaced as a whole
+    at = float("-inf")
+
+
+def _has_children() -> bool:
+    now = time.monotonic()
+    if now - _Known.at >= KNOWN_SECONDS:
+        _Known.at, _Known.elsewhere = now, set()
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # reaps none
+            _Known.has_children = True
+        except ChildProcessError:
+            _Known.has_children = False
+        except (OSError, AttributeError):  # the system does not tell
+            _Known.has_children = True
+    return _Known.has_children
 
 
 @cached_by_code
