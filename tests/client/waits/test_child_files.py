@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
+from stilltrue.runtime.waits.pipes import child_files
 from tests.client.waits.test_child_output import SECONDS_MAX, WAITER, enders, looked_at, searched, wait_until_for
 
 pytestmark = [
@@ -68,6 +69,29 @@ def asks_a_tool(child: Any) -> None:
     Tool(child).ask()
 
 
+class Tools:
+    """Keeps its children by name."""
+
+    def __init__(self, child: Any) -> None:
+        self.children = {"a": child}
+
+    def ask(self, name: str, calls: int = child_files.FRAMES_MAX) -> None:
+        """Ask it far from the functions that have it as a variable."""
+        if calls:
+            self.ask(name, calls - 1)
+        self.children[name].stdin.write("1\n")
+        self.children[name].stdout.readline()
+
+
+def asks_one_of_some(child: Any) -> None:
+    Tools(child).ask("a")
+
+
+def waits_for_each(child: Any) -> None:
+    for one in [child]:
+        one.wait()
+
+
 def by_shell(code: str) -> list[str]:
     """A command that a shell runs in a process of its own."""
     return ["sh", "-c", f'{sys.executable} -ISc "$1"; true', "sh", code]
@@ -110,11 +134,13 @@ def using(
         (ECHOES, writes, BOTH),
         (ECHOES, asks, BOTH),
         (ECHOES, asks_a_tool, BOTH),
+        (ECHOES, asks_one_of_some, BOTH),
+        (FILLS_ERRORS, waits_for_each, OUTPUTS),
         (by_shell(FILLS_ERRORS), reads_lines, OUTPUTS),
         (by_shell(ECHOES), asks, BOTH),
         (by_shell(FILLS_ERRORS), lambda child: child.wait(), OUTPUTS),
     ],
-    ids=["lines", "all", "writes", "asks", "tool", "shell", "asks by a shell", "waits for a shell"],
+    ids=["lines", "all", "writes", "asks", "tool", "tools", "each", "shell", "asks by a shell", "waits for a shell"],
 )
 def test_who_waits_at_one_pipe_of_a_child_that_waits_at_another_waits_for_itself(
     alone: Callable[..., Agent], code: str | list[str], use: Callable[[Any], None], options: dict[str, Any]

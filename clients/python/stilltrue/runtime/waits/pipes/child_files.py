@@ -6,8 +6,8 @@ Rules:
    ``Popen``, and the pipe is empty, or full, while the child is blocked at another of the three
    (:mod:`~stilltrue.runtime.waits.pipes.child_output`, rules 1 to 3): nobody reads its errors, or its input is in a buffer.
    So the child does not get to the thread's pipe until a party of this process reads, writes or closes that other file.
-2. The ``Popen`` is found where the innermost functions of the application refer to it: in a variable, an attribute of one, or
-   a global that they name.
+2. The ``Popen`` is found where the innermost functions of the application refer to it: in a variable, an attribute or an item
+   of one, or a global that they name.
 3. No process but the child may have the other end of the thread's pipe open. This is asked at the second look.
 """
 
@@ -49,7 +49,8 @@ WHAT = "its child, which waits at another pipe that only {} can use"
 _USING = frozenset(
     {"read", "read1", "readinto", "readline", "readlines", "write", "writelines", "flush", "close", "list", "next"}
 )
-FRAMES_MAX, VALUES_MAX = 4, 200
+_COLLECTIONS = (list, tuple, dict)
+FRAMES_MAX, VALUES_MAX, ITEMS_MAX = 4, 200, 50
 KNOWN_SECONDS, SEARCHES_MAX = 0.05, 64
 """How long what a cut has asked counts, and in how many threads at other pipes a ``Popen`` is searched for meanwhile."""
 
@@ -202,12 +203,15 @@ def _processes_in(frames: Sequence[FrameType]) -> Iterator[Any]:
         named = (frame.f_globals.get(name) for name in frame.f_code.co_names)
         own = variables_of(frame).values() if frame.f_code.co_flags & CO_OPTIMIZED else ()
         values = list(islice((*own, *named), VALUES_MAX))
-        within = (each for one in values for each in _attributes(one))
-        yield from (one for one in islice((*values, *within), VALUES_MAX) if issubclass(type(one), kind))
+        within = list(islice((each for one in values for each in _within(one)), VALUES_MAX))
+        items = (each for one in within if type(one) in _COLLECTIONS for each in _within(one))
+        yield from (one for one in (*values, *within, *islice(items, VALUES_MAX)) if issubclass(type(one), kind))
 
 
-def _attributes(value: Any) -> tuple[Any, ...]:
-    """The attributes of an object; none of a class, a module or a function."""
+def _within(value: Any) -> Sequence[Any]:
+    """The attributes of an object, or the items of a collection; nothing of a class, a module or a function."""
+    if type(value) in _COLLECTIONS:
+        return list(islice(value.values() if type(value) is dict else value, ITEMS_MAX))
     return () if issubclass(type(value), type | ModuleType | FunctionType) else attributes_of(value)
 
 

@@ -82,6 +82,8 @@ _CALLS = (threading.Thread.run.__code__, thread._WorkItem.run.__code__)  # noqa:
 _CALLED_WITH = 4
 """Number of stack slots in which these keep the called function and its arguments."""
 _CALLING = frozenset({"CALL", "PRECALL"})
+_IN_LOOP = _CALLING | {"FOR_ITER", "CACHE"}
+"""A call of a function in Python is at the ``CACHE`` behind it."""
 _NEXT_WITH = 3
 """Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
 _WAITS = frozenset({threading.__file__, queue.__file__})
@@ -360,16 +362,17 @@ def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
     """The number of stack slots in which a frame keeps what it has called, as far as it is known."""
     if _keeps_arguments(frame, called):
         return _CALLED_WITH
-    if opname_at(frame.f_code, frame.f_lasti) == "FOR_ITER":
-        return _iterators_at(frame.f_code, frame.f_lasti)
+    operation = opname_at(frame.f_code, frame.f_lasti)
     asks = called is not None and feeds_requests(called.f_code)
     feeds = (asks and compat.is_feeding(frame)) or feeds_requests(frame.f_code)
-    return _NEXT_WITH if feeds and opname_at(frame.f_code, frame.f_lasti) in _CALLING else 0
+    if feeds and operation in _CALLING:
+        return _NEXT_WITH
+    return _iterators_at(frame.f_code, frame.f_lasti) if operation in _IN_LOOP else 0
 
 
 @cached_by_code
 def _iterators_at(code: CodeType, at: int) -> int:
-    """The number of iterators that a frame keeps on its stack while it gets the next item of the innermost one.
+    """The number of iterators that a frame keeps on its stack while it gets the next item, or calls something in a loop.
 
     0 if there may be something else as well: in ``with`` blocks, exception handlers and comprehensions.
     """
