@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -131,6 +132,19 @@ def test_a_member_reports_for_itself(alone: Callable[..., Agent], monkeypatch: p
         for _ in range(ATTEMPTS):
             time.sleep(0.1)
             assert not holds(agent)[1]
+
+
+def test_a_watchdog_that_knows_the_child_may_end_it(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stuck_children, "AGAIN_SECONDS", 0.0)
+    agent = alone("here")
+    with waiting(CROSSED) as pid, subprocess.Popen(["sh", "-c", "sleep 600; kill $0", str(pid)], start_new_session=True) as dog:
+        try:
+            assert is_stuck_soon(pid, SECONDS_MAX)
+            for _ in range(ATTEMPTS):
+                time.sleep(0.1)
+                assert not holds(agent)[1]
+        finally:
+            os.killpg(dog.pid, signal.SIGKILL)
 
 
 def test_a_child_that_goes_on_holds_nothing(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """A worker is forked while another thread holds a lock, which nobody releases in the worker; the parent waits for it."""
 
 import multiprocessing
-import signal
 import threading
 import time
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, stay
+
+if MODE == "alarm":
+    from elsewhere import alarming
 
 LOCK = threading.Lock()
 HELD = threading.Event()
@@ -22,8 +24,7 @@ def refresh() -> None:
 def work() -> None:
     end_with_parent()
     if MODE == "alarm":
-        signal.signal(signal.SIGALRM, lambda *_: LOCK.release())
-        signal.alarm(int(FAR_SECONDS))
+        alarming.release_later(LOCK)
     if MODE == "slow":
         time.sleep(FAR_SECONDS)
     if MODE == "timeout":

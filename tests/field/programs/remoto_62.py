@@ -15,9 +15,12 @@ LIVES_WITH_PARENT = "import ctypes; ctypes.CDLL(None).prctl(1, 9)"
 WRITES = "import sys; sys.stderr.write('x' * (1 << 20))"
 COMMANDS = {
     "slow": f"import time; time.sleep({FAR_SECONDS})",
-    "alarm": f"import signal; signal.signal(signal.SIGALRM, lambda *_: sys.exit()); signal.alarm(600); {WRITES}",
     "output": f"import threading, time; threading.Thread(target=time.sleep, args=({FAR_SECONDS},)).start(); {WRITES}",
 }
+if MODE == "alarm":
+    from elsewhere import alarming
+
+    COMMANDS["alarm"] = f"{alarming.ENDS_LATER}; {WRITES}"
 
 
 def read_later(errors: Any) -> None:

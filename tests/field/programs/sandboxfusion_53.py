@@ -13,8 +13,11 @@ LIVES_WITH_PARENT = "import ctypes; ctypes.CDLL(None).prctl(1, 9)"
 PRINTS = "import sys; sys.stdout.write('x' * (1 << 22))"
 PROGRAMS = {
     "slow": f"import time; time.sleep({FAR_SECONDS})",
-    "alarm": f"import signal; signal.signal(signal.SIGALRM, lambda *_: sys.exit()); signal.alarm(600); {PRINTS}",
 }
+if MODE == "alarm":
+    from elsewhere import alarming
+
+    PROGRAMS["alarm"] = f"{alarming.ENDS_LATER}; {PRINTS}"
 TASKS = []
 
 

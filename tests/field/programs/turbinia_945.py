@@ -16,9 +16,12 @@ LIVES_WITH_PARENT = "import ctypes; ctypes.CDLL(None).prctl(1, 9)"
 WRITES = f"import sys; sys.stdout.write('x' * {SIZE})"
 COMMANDS = {
     "slow": f"import time; time.sleep({FAR_SECONDS})",
-    "alarm": f"import signal; signal.signal(signal.SIGALRM, lambda *_: sys.exit()); signal.alarm(600); {WRITES}",
     "thread": f"import threading, time; threading.Thread(target=time.sleep, args=({FAR_SECONDS},)).start(); {WRITES}",
 }
+if MODE == "alarm":
+    from elsewhere import alarming
+
+    COMMANDS["alarm"] = f"{alarming.ENDS_LATER}; {WRITES}"
 
 
 def read_later(process: Any) -> None:
