@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
 from itertools import islice, takewhile
@@ -211,7 +212,9 @@ def _processes_in(frames: Sequence[FrameType]) -> Iterator[Any]:
 def _within(value: Any) -> Sequence[Any]:
     """The attributes of an object, or the items of a collection; nothing of a class, a module or a function."""
     if type(value) in _COLLECTIONS:
-        return list(islice(value.values() if type(value) is dict else value, ITEMS_MAX))
+        with suppress(RuntimeError):  # another thread has changed it meanwhile
+            return list(islice(value.values() if type(value) is dict else value, ITEMS_MAX))
+        return ()
     return () if issubclass(type(value), type | ModuleType | FunctionType) else attributes_of(value)
 
 
