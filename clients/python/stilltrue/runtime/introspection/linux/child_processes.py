@@ -96,7 +96,7 @@ def _may_be_in_group(pid: int, of: int) -> bool:
     Only if ``/proc`` numbers processes as this process's own namespace does.
     """
     try:
-        return os.getpgid(pid) == os.getpgid(of)
+        return os.getpgid(pid) == (os.getpgid(of) if of else os.getpgrp())
     except ProcessLookupError:
         return False
     except OSError:  # a security module forbids the question
