@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from stilltrue.runtime.look.unexplained import Unexplained
 from tests.client.waits.test_replies_due import World, on_a_loop
 
 COUNTS = 6
+_MANY_BYTES = bytes(1 << 20)
 
 
 class Flag:
@@ -40,7 +42,7 @@ class Flag:
 
     def work(self) -> None:
         while not self.is_set:
-            sum(range(1000))
+            hashlib.sha256(_MANY_BYTES)  # without the GIL: it is always seen there
 
     async def sleep_on_loop(self) -> None:
         while not self.is_set:
