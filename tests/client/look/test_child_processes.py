@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -61,20 +62,25 @@ def children_at_work(agent: Agent) -> list[str]:
     return [text for text in found if text.startswith("child process")]
 
 
-def is_in_system_call(pid: int) -> bool:
-    """Whether a process is in the same system call at several moments: on a busy machine it may wait for a processor."""
-    seen = set()
-    for _ in range(4):
-        seen.add(Path(f"/proc/{pid}/syscall").read_text().split()[0])
-        time.sleep(0.01)
-    return len(seen) == 1 and seen != {"running"}
+def wait_for_next_sleep(pid: int) -> None:
+    """Wait until a process has just gone to sleep: on a busy machine one that wakes may have to wait for a processor."""
+    turns = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)$", re.M)
+
+    def slept() -> str:
+        return str(turns.findall(Path(f"/proc/{pid}/status").read_text()))
+
+    before = slept()
+    wait_until(lambda: slept() != before and not Path(f"/proc/{pid}/syscall").read_text().startswith("running"))
 
 
 @contextmanager
-def called_once(agent: Agent) -> Iterator[None]:
-    """The process of ``agent`` has served its first call, which declares what was there before."""
+def called_once(agent: Agent, before: Callable[[], None] | None = None) -> Iterator[None]:
+    """The process of ``agent`` has served its first call, which declares what was there ``before``."""
     with serving(agent, Do=lambda request, _: request) as address, grpc.insecure_channel(address) as channel:
         do: Any = channel.unary_unary("/s/Do")
+        if before is not None:
+            grpc.channel_ready_future(channel).result(PATIENCE_SECONDS)
+            before()
         do(b"")
         yield
 
@@ -215,19 +221,18 @@ def test_a_thread_that_reads_a_file_does_not_rest(tmp_path: Path) -> None:
         os.close(writing)
 
 
-_TIMED = "import time; print('begun', flush=True)\nwhile True: time.sleep(0.2)"
+_TIMED = "import time; print('begun', flush=True)\nwhile True: time.sleep(0.5)"
 _LATE = "import sys, time; print('begun', flush=True); time.sleep(0.5); sys.stdin.read()"
 _LATE_LOOP = "import sys, time, select; print('begun', flush=True); time.sleep(0.5); select.select([sys.stdin], [], [])"
 
 
 def test_an_earlier_child_process_with_its_own_timer_is_covered(alone: Callable[..., Agent]) -> None:
     front = alone("front")
-    with child(sys.executable, "-c", _TIMED) as process:
-        wait_until(lambda: is_in_system_call(process.pid))
-        with called_once(front):
-            for _ in range(5):
-                wait_until(lambda: children_at_work(front) == [])
-            process.kill()
+    with child(sys.executable, "-c", _TIMED) as process, called_once(front, lambda: wait_for_next_sleep(process.pid)):
+        for _ in range(5):
+            wait_until(lambda: children_at_work(front) == [])
+            time.sleep(0.2)
+        process.kill()
 
 
 @pytest.mark.parametrize("program", [_LATE, _LATE_LOOP])
