@@ -8,14 +8,16 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m tests.run
 READY := .venv/.ready
 LIGHT := .venv/.light
-# All tests of these rooms start processes, or are slow for another reason: the inner loop does not even collect them.
-SLOW_ROOMS := apps archive bench checkpoints cluster collector commands helm live mutants service sidecar simulator spark transparency
+# All tests of these rooms start processes, or are slow for another reason: the inner loop does not even collect them. Those of the
+# agent's looks and waits read a whole process, which takes several times as long in one that has collected other tests, too.
+SLOW_ROOMS := analysis apps archive bench checkpoints client/look client/waits cluster collector commands helm live mutants service sidecar simulator spark transparency
 PROTOS := protos/stilltrue/v1
 PROTO_OUT := clients/python
 CPUS ?= 2
 # The tests that start processes wait half of the time, and those that run whole programs longer.
 WORKERS ?= 5
 WORKERS_PROGRAMS ?= 6
+WORKERS_QUICK ?= 3
 IN_GROUPS := --dist loadgroup --no-loadscope-reorder --max-worker-restart 2
 SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
@@ -56,8 +58,8 @@ longer-ci: setup ## those of the longer tests that CI runs
 field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
 	$(PYTEST) tests/field -m field -n $(WORKERS_PROGRAMS) --max-worker-restart 2 --benchmark-disable
 
-check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and $(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
+check: lint types floors ## the inner loop, under a minute: lint, types, floors, and the quick tests that start no process
+	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) $(NONE_QUICK:%=--ignore %) -q -m "not slow and $(QUICK)" -n $(WORKERS_QUICK) $(IN_GROUPS) --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 

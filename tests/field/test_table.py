@@ -20,5 +20,5 @@ def test_an_entry_names_its_source_its_core_and_a_near_miss(entry: Entry) -> Non
 
 
 def test_every_program_has_its_entry() -> None:
-    programs = {path.stem for path in PROGRAMS.glob("*.py")} - {"field_program", "files", "served", "terminating"}
+    programs = {path.stem for path in PROGRAMS.glob("*.py")} - {"commands", "field_program", "files", "served", "terminating"}
     assert programs == {entry.program for entry in entries()}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.runtime.waits.pipes import child_files
-from tests.client.waits.test_child_output import SECONDS_MAX, WAITER, enders, looked_at, searched, wait_until_for
+from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, using, wait_until_for
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),
@@ -95,35 +94,6 @@ def waits_for_each(child: Any) -> None:
 def by_shell(code: str) -> list[str]:
     """A command that a shell runs in a process of its own."""
     return ["sh", "-c", f'{sys.executable} -ISc "$1"; true', "sh", code]
-
-
-@contextmanager
-def using(
-    code: str | list[str], use: Callable[[Any], None], give: Callable[[Any], object] = id, **options: Any
-) -> Iterator[int]:
-    """A thread called ``waiter`` that uses a child with this code; ``give`` gets the ``Popen`` first. Yields the child's id."""
-    pids: list[int] = []
-    begun = threading.Event()
-    command = [sys.executable, "-ISc", code] if isinstance(code, str) else code
-
-    def run() -> None:
-        with suppress(OSError, ValueError), subprocess.Popen(command, start_new_session=True, **options) as child:
-            pids.append(child.pid)
-            give(child)
-            begun.set()
-            with suppress(OSError, ValueError):
-                use(child)
-
-    thread = threading.Thread(target=run, name="waiter", daemon=True)
-    thread.start()
-    assert begun.wait(SECONDS_MAX)
-    try:
-        yield pids[0]
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(pids[0], signal.SIGKILL)
-        thread.join(SECONDS_MAX)
-        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -259,6 +229,17 @@ def test_a_child_whose_errors_go_elsewhere_is_unknown(alone: Callable[..., Agent
     os.close(writer)
 
 
+def assert_another_is_noticed(agent: Agent, give: Callable[[Any], object], others: list[subprocess.Popen[bytes]]) -> None:
+    """The second look notices the first of the other processes, which ``give`` has started for the child."""
+    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
+        try:
+            wait_until_for(agent, WAITER)
+            assert not looked_at(agent).unchanged
+        finally:
+            others[0].kill()
+            others[0].wait()
+
+
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
 def test_another_process_at_one_of_the_pipes_is_found_by_the_look(alone: Callable[..., Agent], name: str) -> None:
     agent, others = alone("here"), list[subprocess.Popen[bytes]]()
@@ -274,13 +255,7 @@ def test_another_process_at_one_of_the_pipes_is_found_by_the_look(alone: Callabl
         for one in writing:
             os.close(one)
 
-    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
-        try:
-            wait_until_for(agent, WAITER)
-            assert not looked_at(agent).unchanged
-        finally:
-            others[0].kill()
-            others[0].wait()
+    assert_another_is_noticed(agent, give, others)
 
 
 @pytest.mark.parametrize("words", [["{}", "600"], ["multiprocessing"]], ids=["told the id", "same program"])
@@ -292,13 +267,7 @@ def test_another_process_that_may_signal_the_child_is_found_by_the_look(alone: C
         told = [one.format(child.pid) for one in words]
         others.append(subprocess.Popen([sys.executable, "-ISc", "import time; 'kill'; time.sleep(600)", *told]))
 
-    with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
-        try:
-            wait_until_for(agent, WAITER)
-            assert not looked_at(agent).unchanged
-        finally:
-            others[0].kill()
-            others[0].wait()
+    assert_another_is_noticed(agent, give, others)
 
 
 def test_a_child_may_have_an_alarm_that_the_program_mentions(alone: Callable[..., Agent], tmp_path: Path) -> None:

@@ -2,88 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stilltrue import Agent
-from stilltrue.protocol.report import LocalWait, PartyTarget, Report
-from stilltrue.protocol.requests.look import PartyLook
-from stilltrue.runtime.waits.reachability import thread_waits
-from tests.client.look.worlds import look_at, report_of
+from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, wait_until_for, waiting
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),
     pytest.mark.skipif(not Path("/proc/self/timers").exists(), reason="the system does not show timers"),
     pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 14), reason="references of frames are not read"),
 ]
-WAITER = "here/thread:waiter"
 WRITES = "import sys; sys.stdout.write('x' * 1_000_000)"
 READS = "import sys; sys.stdin.read()"
 OUTPUT: dict[str, Any] = {"stdout": subprocess.PIPE}
 INPUT: dict[str, Any] = {"stdin": subprocess.PIPE}
-SECONDS_MAX = 20.0
-
-
-@contextmanager
-def waiting(code: str, give: Callable[[Any], object] = lambda _: None, **options: Any) -> Iterator[int]:
-    """A thread called ``waiter`` that waits for a child with this code; ``give`` gets the ``Popen``. Yields the child's id."""
-    pids: list[int] = []
-    begun = threading.Event()
-
-    def wait() -> None:
-        with subprocess.Popen([sys.executable, "-ISc", code], **options) as child:
-            pids.append(child.pid)
-            give(child)
-            begun.set()
-            child.wait()
-
-    thread = threading.Thread(target=wait, name="waiter", daemon=True)
-    thread.start()
-    assert begun.wait(SECONDS_MAX)
-    try:
-        yield pids[0]
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pids[0], signal.SIGKILL)
-        thread.join(SECONDS_MAX)
-        assert not thread.is_alive()
-
-
-def waits_of(report: Report) -> list[LocalWait]:
-    return [one for one in report.waits if one.waiter == WAITER and one.among]
-
-
-def enders(report: Report) -> list[str]:
-    return [str(one.party) for wait in waits_of(report) for one in wait.among if isinstance(one, PartyTarget)]
-
-
-def searched(agent: Agent) -> Report:
-    """A cut, after the search that the agent's own thread makes."""
-    time.sleep(thread_waits.AGAIN_SECONDS)
-    agent._observer.searchers.search(time.time())
-    return report_of(agent)
-
-
-def wait_until_for(agent: Agent, *parties: str) -> None:
-    """Wait until the waiter waits for these parties."""
-    end = time.monotonic() + SECONDS_MAX
-    while enders(report := searched(agent)) != list(parties):
-        assert time.monotonic() < end, waits_of(report)
-
-
-def looked_at(agent: Agent) -> PartyLook:
-    report = report_of(agent)
-    return next(one for one in look_at(agent, report).parties if one.party == WAITER)
 
 
 @pytest.mark.parametrize(("code", "options"), [(WRITES, OUTPUT), (WRITES, {**OUTPUT, "text": True}), (READS, INPUT)])
@@ -109,7 +49,7 @@ def test_another_thread_that_has_the_file_may_read_it(alone: Callable[..., Agent
         given.append(threading.Thread(target=read_later, args=(child.stdout,), name="reader", daemon=True))
         given[0].start()
 
-    with waiting(WRITES, give, **OUTPUT):
+    with waiting(WRITES, give=give, **OUTPUT):
         wait_until_for(agent, "here/thread:reader")
     end.set()
     given[0].join(SECONDS_MAX)
@@ -139,7 +79,7 @@ def test_another_process_that_has_the_pipe_too_is_found_by_the_look(alone: Calla
             subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(600)"], pass_fds=[child.stdout.fileno()])
         )
 
-    with waiting(WRITES, give, **OUTPUT):
+    with waiting(WRITES, give=give, **OUTPUT):
         wait_until_for(agent, WAITER)
         assert not looked_at(agent).unchanged
     others[0].kill()

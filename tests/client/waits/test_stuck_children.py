@@ -19,7 +19,7 @@ from stilltrue.runtime.introspection.linux import child_threads
 from stilltrue.runtime.introspection.linux.child_threads import is_stuck
 from stilltrue.runtime.waits import stuck_children
 from tests.client.look.worlds import look_at, report_of
-from tests.client.waits.test_child_output import SECONDS_MAX, WAITER, waiting
+from tests.client.waits.children import SECONDS_MAX, WAITER, waiting
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),

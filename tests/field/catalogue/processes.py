@@ -159,7 +159,7 @@ ENTRIES = (
             "signalled": "another thread sends a signal to the command's process id later",
             "slow": "the command does not write yet",
             "alarm": "the command has an alarm",
-            "output": "another thread of the command goes on",
+            "thread": "another thread of the command goes on",
         },
     ),
     Entry(

@@ -2,15 +2,13 @@
 
 import os
 import subprocess
-import sys
 import threading
 from typing import Any
 
+from commands import command
 from field_program import FAR_SECONDS, MODE, begin, join, stay
 
-LIVES_WITH_PARENT = "import ctypes; ctypes.CDLL(None).prctl(1, 9)"
 ECHOES = "import sys\nfor line in sys.stdin: sys.stdout.write(line * 2)"
-SLOW = f"import time; time.sleep({FAR_SECONDS})"
 LINES = 1 << 16
 BEGUN = threading.Event()
 
@@ -28,8 +26,7 @@ def read_later_by_descriptor(descriptor: int) -> None:
 
 
 def run_with(lines: int) -> int:
-    command = [sys.executable, "-Ic", f"{LIVES_WITH_PARENT}\n{SLOW if MODE == 'slow' else ECHOES}"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command(ECHOES), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         if MODE == "read":

@@ -1,23 +1,15 @@
 """bytedance/SandboxFusion 53: a coroutine waits for the end of a program that it runs before it reads what that prints."""
 
 import asyncio
-import sys
 import threading
 from asyncio.subprocess import PIPE
 
 import grpc
+from commands import command
 from field_program import FAR_SECONDS, MODE, begin, join, stay
 from served import Call, serve_aio
 
-LIVES_WITH_PARENT = "import ctypes; ctypes.CDLL(None).prctl(1, 9)"
 PRINTS = "import sys; sys.stdout.write('x' * (1 << 22))"
-PROGRAMS = {
-    "slow": f"import time; time.sleep({FAR_SECONDS})",
-}
-if MODE == "alarm":
-    from elsewhere import alarming
-
-    PROGRAMS["alarm"] = f"{alarming.ENDS_LATER}; {PRINTS}"
 TASKS = []
 
 
@@ -27,8 +19,7 @@ async def read_later(output: asyncio.StreamReader) -> None:
 
 
 async def run_code(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-    command = (sys.executable, "-Ic", f"{LIVES_WITH_PARENT}; {PROGRAMS.get(MODE, PRINTS)}")
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(*command(PRINTS), stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
     if MODE == "read":
         TASKS.append(asyncio.create_task(read_later(process.stdout)))
