@@ -1796,6 +1796,13 @@ MUTANTS = (
         "tests/client/waits/test_thread_waits.py::test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame",
     ),
     Mutant(
+        "a comprehension keeps what it makes below its iterator",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        "made = 1 if code.co_name in _COMPREHENSIONS else 0",
+        "made = 0",
+        "tests/client/waits/test_thread_waits.py::test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame",
+    ),
+    Mutant(
         "a coroutine that has ended reaches nothing",
         "stilltrue.runtime.waits.reachability.module_names",
         "code is not None and frame is not None and not",

@@ -593,11 +593,25 @@ def _iterate_in_a_block(items: Iterator[Any]) -> None:
             pass
 
 
+def _make_list_in_loop(items: Iterator[Any]) -> None:
+    for _ in range(1):
+        [None for _ in items]
+
+
 @needs_memory
 @pytest.mark.parametrize(
     ("work", "kept", "by"),
-    [(_iterate_over, False, {"other"}), (_iterate_over, True, None), (_iterate_in_a_block, False, None)],
-    ids=["alone", "also kept elsewhere", "its place on the stack is unknown"],
+    [
+        (_iterate_over, False, {"other"}),
+        (_iterate_over, True, None),
+        (_iterate_in_a_block, False, None),
+        (lambda items: [None for _ in items], False, {"other"}),
+        (lambda items: {one: None for one in items}, False, {"other"}),  # noqa: C420 - the comprehension is what is tried
+        (lambda items: {None for _ in range(3) for _ in items}, False, {"other"}),
+        (_make_list_in_loop, False, {"other"}),
+        (lambda items: [None for _ in items], True, None),
+    ],
+    ids=["alone", "also kept elsewhere", "its place on the stack is unknown", "list", "dict", "set", "in a loop", "kept list"],
 )
 def test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame(
     work: Callable[[Any], None], kept: bool, by: set[str] | None, threads: Threads

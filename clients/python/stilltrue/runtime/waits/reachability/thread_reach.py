@@ -84,6 +84,8 @@ _CALLED_WITH = 4
 _CALLING = frozenset({"CALL", "PRECALL"})
 _IN_LOOP = _CALLING | {"FOR_ITER", "CACHE"}
 """A call of a function in Python is at the ``CACHE`` behind it."""
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+_MAKES_COLLECTION = frozenset({"BUILD_LIST", "BUILD_SET", "BUILD_MAP"})
 _NEXT_WITH = 3
 """Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
 _WAITS = frozenset({threading.__file__, queue.__file__})
@@ -372,13 +374,20 @@ def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
 
 @cached_by_code
 def _iterators_at(code: CodeType, at: int) -> int:
-    """The number of iterators that a frame keeps on its stack while it gets the next item, or calls something in a loop.
+    """The number of stack slots that a frame uses while it gets the next item of a loop, or calls something in one.
 
-    0 if there may be something else as well: in ``with`` blocks, exception handlers and comprehensions.
+    They are iterators and, in a comprehension, the collection that it makes. 0 if there may be something else as well: in
+    ``with`` blocks and exception handlers.
     """
-    loops = [one for one in instructions(code) if one.opname == "FOR_ITER" and one.offset <= at < one.argval]
-    handled = max((one.depth for one in exception_entries_of(code) if one.start <= at < one.end), default=0)
-    return len(loops) if handled <= len(loops) and not blocks_at(code, at) else 0
+    loops = [one.offset for one in instructions(code) if one.opname == "FOR_ITER" and one.offset <= at < one.argval]
+    handled = [one for one in exception_entries_of(code) if one.start <= at < one.end]
+    if blocks_at(code, at):
+        return 0
+    inner = max(handled, key=lambda one: one.depth, default=None)
+    if inner is not None and opname_at(code, inner.start) in _MAKES_COLLECTION:  # since Python 3.12
+        return inner.depth + sum(one > inner.start for one in loops)
+    made = 1 if code.co_name in _COMPREHENSIONS else 0
+    return made + len(loops) if inner is None or inner.depth <= len(loops) else 0
 
 
 def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:
