@@ -614,7 +614,7 @@ def _make_list_in_loop(items: Iterator[Any]) -> None:
     ids=["alone", "also kept elsewhere", "its place on the stack is unknown", "list", "dict", "set", "in a loop", "kept list"],
 )
 def test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame(
-    work: Callable[[Any], None], kept: bool, by: set[str] | None, threads: Threads
+    work: Callable[[Any], object], kept: bool, by: set[str] | None, threads: Threads
 ) -> None:
     todo = queue.Queue[Any]()
     thing = OwnRef(todo)
