@@ -385,9 +385,9 @@ def _iterators_at(code: CodeType, at: int) -> int:
         return 0
     inner = max(handled, key=lambda one: one.depth, default=None)
     if inner is not None and opname_at(code, inner.start) in _MAKES_COLLECTION:  # since Python 3.12
-        return int(inner.depth) + sum(one > inner.start for one in loops)
+        return int(inner.depth + sum(one > inner.start for one in loops))
     made = 1 if code.co_name in _COMPREHENSIONS else 0
-    return made + len(loops) if inner is None or inner.depth <= len(loops) else 0
+    return made + len(loops) if inner is None or int(inner.depth) <= len(loops) else 0
 
 
 def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:
