@@ -19,11 +19,18 @@ from stilltrue import Agent
 from stilltrue.model import has_ended
 from stilltrue.protocol.report import Report
 from stilltrue.runtime.calls.unanswered import UnansweredCalls
+from stilltrue.runtime.compat.grpc_objects import unanswered_calls
 from stilltrue.runtime.look.stacks import Stacks
 from tests.client.look.worlds import PATIENCE_SECONDS, look_at, of, report_of, serving
 
 ENDED = "a/ended:Get#1"
 SOON_SECONDS = 0.05
+
+
+@pytest.fixture(autouse=True)
+def however_large_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has collected all tests is larger than those in which contexts are searched for."""
+    monkeypatch.setattr(unanswered_calls, "BLOCKS_MAX", sys.maxsize)
 
 
 async def awaits_a_cancelled_task() -> None:
