@@ -587,8 +587,18 @@ def _iterate_over(items: Iterator[Any]) -> None:
         pass
 
 
-def _iterate_in_a_block(items: Iterator[Any]) -> None:
-    with _ignored:
+def _iterate_in_blocks(items: Iterator[Any]) -> None:
+    for _ in range(1):
+        with _ignored:
+            for _ in items:
+                with _ignored:
+                    pass
+
+
+def _iterate_in_a_handler(items: Iterator[Any]) -> None:
+    try:
+        _REGISTRY["none of it"]
+    except LookupError:
         for _ in items:
             pass
 
@@ -604,14 +614,25 @@ def _make_list_in_loop(items: Iterator[Any]) -> None:
     [
         (_iterate_over, False, {"other"}),
         (_iterate_over, True, None),
-        (_iterate_in_a_block, False, None),
+        (_iterate_in_a_handler, False, None),
+        (_iterate_in_blocks, False, {"other"}),
         (lambda items: [None for _ in items], False, {"other"}),
         (lambda items: {one: None for one in items}, False, {"other"}),  # noqa: C420 - the comprehension is what is tried
         (lambda items: {None for _ in range(3) for _ in items}, False, {"other"}),
         (_make_list_in_loop, False, {"other"}),
         (lambda items: [None for _ in items], True, None),
     ],
-    ids=["alone", "also kept elsewhere", "its place on the stack is unknown", "list", "dict", "set", "in a loop", "kept list"],
+    ids=[
+        "alone",
+        "also kept elsewhere",
+        "its place on the stack is unknown",
+        "in blocks",
+        "list",
+        "dict",
+        "set",
+        "in a loop",
+        "kept list",
+    ],
 )
 def test_the_iterator_of_a_loop_is_on_the_stack_of_its_frame(
     work: Callable[[Any], object], kept: bool, by: set[str] | None, threads: Threads

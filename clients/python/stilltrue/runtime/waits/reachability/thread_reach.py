@@ -334,7 +334,8 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
     code = frame.f_code
     if code.co_flags & _SUSPENDED and id(frame) not in found.loops.hidden:  # its generator or coroutine is a referrer itself
         return
-    read = compat.frame_references(frame, _slots_in_call(frame, called))
+    slots = _slots_in_call(frame, called)
+    read = compat.frame_references(frame, slots)
     if read is None:
         found.is_whole = False
         return
@@ -346,7 +347,7 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
             leads_nowhere = (waits and not is_called) or held in found.loops.suspended
             dropped = name and not found.keeps_generators and not _is_read_again(frame, name)
             yield held, None if leads_nowhere or dropped else name
-    exits = exits_of(frame) if _has_methods(found) else []
+    exits = exits_of(frame) if not slots and _has_methods(found) else []
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
 
 
@@ -376,18 +377,18 @@ def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
 def _iterators_at(code: CodeType, at: int) -> int:
     """The number of stack slots that a frame uses while it gets the next item of a loop, or calls something in one.
 
-    They are iterators and, in a comprehension, the collection that it makes. 0 if there may be something else as well: in
-    ``with`` blocks and exception handlers.
+    They are iterators, exit methods of ``with`` blocks and, in a comprehension, the collection that it makes. 0 outside loops,
+    or if there may be something else as well: in exception handlers.
     """
     loops = [one.offset for one in instructions(code) if one.opname == "FOR_ITER" and one.offset <= at < one.argval]
-    handled = [one for one in exception_entries_of(code) if one.start <= at < one.end]
-    if blocks_at(code, at):
-        return 0
-    inner = max(handled, key=lambda one: one.depth, default=None)
-    if inner is not None and opname_at(code, inner.start) in _MAKES_COLLECTION:  # since Python 3.12
+    inner = max(
+        (one for one in exception_entries_of(code) if one.start <= at < one.end), key=lambda one: one.depth, default=None
+    )
+    if inner is not None and opname_at(code, inner.start) in _MAKES_COLLECTION:  # a comprehension, since Python 3.12
         return int(inner.depth + sum(one > inner.start for one in loops))
     made = 1 if code.co_name in _COMPREHENSIONS else 0
-    return made + len(loops) if inner is None or int(inner.depth) <= len(loops) else 0
+    slots = made + len(loops) + len(blocks_at(code, at))
+    return slots if loops and (inner is None or int(inner.depth) <= slots) else 0
 
 
 def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:
