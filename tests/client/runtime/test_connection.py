@@ -65,7 +65,7 @@ def test_a_process_that_is_welcomed_while_it_leaves_is_not_shown_as_a_member(joi
     leaving = agent._connection
     assert leaving is not None
     agent.close()
-    leaving._handle(pb.ConnectResponse(welcome=pb.Welcome(detector="test", lease_seconds=1.0)), threading.Timer(0.0, print))
+    leaving._handle(pb.ConnectResponse(welcome=pb.Welcome(detector="test", lease_seconds=1.0)), threading.Event())
     assert leaving.mark._descriptor is None
 
 
@@ -383,3 +383,25 @@ def test_the_next_address_is_dialled_when_one_fails(detector: Any) -> None:
         assert agent.wait_until_joined(10)
     finally:
         agent.close()
+
+
+def test_the_agents_wait_for_a_welcome_is_no_timer_of_the_application() -> None:
+    """A timer that cancels a call is a way out of a deadlock, and work that is left to do."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    agent = Agent("orders", instance="orders", detector=f"127.0.0.1:{listening.getsockname()[1]}", welcome_seconds_max=600)
+    before = set(threading.enumerate())
+    try:
+        agent.start()
+        accepted, _ = listening.accept()
+        end = time.monotonic() + 10
+        while not (waiting := [one for one in threading.enumerate() if one.name == "stilltrue-agent-welcome"]):
+            assert time.monotonic() < end
+        assert not [one for one in {*threading.enumerate()} - before if isinstance(one, threading.Timer)]
+        look = agent.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True))
+        assert not [text for text in look.unaccounted if "timer" in text or "stilltrue-agent" in text]
+        accepted.close()
+    finally:
+        agent.close()
+        listening.close()
+    waiting[0].join(10)
+    assert not waiting[0].is_alive(), "it ends with the attempt"

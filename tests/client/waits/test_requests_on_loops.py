@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 PATIENCE_SECONDS, FAR_SECONDS = 30.0, 600.0
-ATTEMPTS, PAUSE_SECONDS = 5, 0.2
+ATTEMPTS, ATTEMPTS_IN_VAIN, PAUSE_SECONDS = 40, 5, 0.2
 _PAUSED: list[Any] = []
 """Coroutines and generators that no task awaits."""
 
@@ -216,10 +216,15 @@ def only_the_desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def asking(
-    agent: Agent, beside: Callable[[Desk], Any] = nothing, ask: str = "ask", callers: int = 1, **methods: str
+    agent: Agent,
+    beside: Callable[[Desk], Any] = nothing,
+    ask: str = "ask",
+    callers: int = 1,
+    attempts: int = ATTEMPTS,
+    **methods: str,
 ) -> Iterator[set[str] | None]:
     """The names of the tasks, and "loop" for the loop's thread, that are proved to be able to end the last caller's wait."""
-    before = {*compat.threads()}
+    before = [*compat.threads().values(), threading.current_thread()]
     loop, desk = asyncio.new_event_loop(), Desk()
     thread = threading.Thread(target=loop.run_forever, name="loop")
     thread.start()
@@ -257,7 +262,7 @@ def asking(
             calls.append(asks.future(b"it"))
             waiting = until_waiting(loop, callers)
         try:
-            yield reaching(waiting[-1], before | {threading.get_ident()})
+            yield reaching(waiting[-1], before, attempts)
         finally:
             run(finish())
             for call in calls:
@@ -280,15 +285,14 @@ def until_waiting(loop: asyncio.AbstractEventLoop, count: int) -> list[Task]:
     raise AssertionError("they do not wait")
 
 
-def reaching(task: Task, left_out: set[int]) -> set[str] | None:
+def reaching(task: Task, left_out: list[threading.Thread], attempts: int) -> set[str] | None:
     future, proof = OwnRef(blocking_future(task)), None
-    for attempt in range(ATTEMPTS):  # gRPC's threads may be in the middle of something
+    for attempt in range(attempts):  # a thread that is in the middle of something is doubt, and agents try again
         time.sleep(PAUSE_SECONDS if attempt and proof is None else 0.0)
         proof = proof or thread_waits.proved({task: future}, time.thread_time() + PATIENCE_SECONDS).get(task)
     if proof is None:
         return None
-    names = {one.ident: one.name for one in compat.threads().values()}
-    found = {names[one] for one in proof.threads if one not in left_out}
+    found = {thread.name for one in proof.threads if (thread := compat.threads()[one]) not in left_out}
     return found.union(one.get_name() for weak, _ in proof.tasks if (one := weak()) is not None)
 
 
@@ -312,7 +316,7 @@ def test_the_loops_thread_runs_what_ends_the_wait(alone: Callable[..., Agent], b
 )
 def test_so_does_that_of_uvloop(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch, beside: Any) -> None:
     monkeypatch.setattr(asyncio, "new_event_loop", importlib.import_module("uvloop").new_event_loop)
-    with asking(alone("front"), beside, Hand="hand_on") as reached:
+    with asking(alone("front"), beside, Hand="hand_on", attempts=ATTEMPTS_IN_VAIN) as reached:
         assert reached is None or "loop" in reached
 
 
@@ -329,13 +333,13 @@ def test_so_does_a_task_that_awaits_it_for_when_that_is_cancelled_it_is_too(alon
 
 @pytest.mark.parametrize("beside", [a_coroutine_that_has_yet_to_begin, a_suspended_generator])
 def test_a_coroutine_that_anybody_may_resume_makes_it_unknown(alone: Callable[..., Agent], beside: Any) -> None:
-    with asking(alone("front"), beside, Hand="hand_on") as reached:
+    with asking(alone("front"), beside, Hand="hand_on", attempts=ATTEMPTS_IN_VAIN) as reached:
         assert reached is None
 
 
 @pytest.mark.parametrize("method", ["answer", "wait_as_well"])
 def test_a_method_that_may_end_the_wait_makes_it_unknown(alone: Callable[..., Agent], method: str) -> None:
-    with asking(alone("front"), Other=method) as reached:
+    with asking(alone("front"), Other=method, attempts=ATTEMPTS_IN_VAIN) as reached:
         assert reached is None
 
 
@@ -346,7 +350,7 @@ def test_a_method_that_sets_its_own_event_is_no_way_to_set_another(alone: Callab
 
 
 def test_a_method_that_sets_any_event_makes_it_unknown(alone: Callable[..., Agent]) -> None:
-    with asking(alone("front"), ask="ask_for_an_event", callers=2, Answer="set_all") as reached:
+    with asking(alone("front"), ask="ask_for_an_event", callers=2, Answer="set_all", attempts=ATTEMPTS_IN_VAIN) as reached:
         assert reached is None
 
 

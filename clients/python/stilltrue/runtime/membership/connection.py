@@ -277,21 +277,24 @@ class Connection:
         self._call = call = stub.Connect(self._requests(over))
         if self._forking:  # pause() came before the call could be cancelled
             call.cancel()
+        answered = threading.Event()
         try:
-            timer = threading.Timer(self._settings.welcome_seconds_max, call.cancel)
-            timer.daemon = True
-            timer.start()
-            try:
-                for response in call:
-                    self._handle(response, timer)
-            finally:
-                timer.cancel()
+            arguments = (call, answered)
+            threading.Thread(target=self._await_welcome, args=arguments, name="stilltrue-agent-welcome", daemon=True).start()
+            for response in call:
+                self._handle(response, answered)
         finally:
+            answered.set()
             over.set()
             self._wake_sender()
             self._call = None
             call.cancel()
             channel.close()
+
+    def _await_welcome(self, call: Any, answered: threading.Event) -> None:
+        """Cancel a call without a welcome in time. A ``threading.Timer`` would look like one that the application has set."""
+        if not answered.wait(self._settings.welcome_seconds_max):
+            call.cancel()
 
     def _dial(self) -> grpc.Channel:
         settings = self._settings
@@ -303,7 +306,7 @@ class Connection:
         )
         return security.channel(self._address, OPTIONS)
 
-    def _handle(self, response: pb.ConnectResponse, timer: threading.Timer) -> None:
+    def _handle(self, response: pb.ConnectResponse, answered: threading.Event) -> None:
         kind = response.WhichOneof("message")
         if kind == "mark":
             report = self._live.marked(SnapshotId(response.mark.snapshot), map(CallNumber, response.mark.settled))
@@ -313,7 +316,7 @@ class Connection:
             else:
                 self._live.post(report)
         elif kind == "welcome":
-            timer.cancel()
+            answered.set()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
             self._report_bytes_max = response.welcome.report_bytes_max
             self._takes_differences = response.welcome.differences
