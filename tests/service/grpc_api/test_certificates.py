@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -224,13 +223,13 @@ async def test_an_agent_whose_file_comes_late_says_which_is_missing_once_and_joi
 ) -> None:
     pair = authority.sign("orders.shop.svc", to=tmp_path / "agent")
     late = tmp_path / "ca.crt"
-    shutil.copy(authority.file, late)
+    late.write_bytes(authority.pem)
     async with start_detector(tmp_path / "data", **mutual) as detector:
         agent = _agent(detector.address, late, pair, backoff_seconds_max=0.05)
         late.unlink()  # as of a Secret that is mounted, but lacks the key
         with agent:
             assert not await asyncio.to_thread(agent.wait_until_joined, 0.3)
-            shutil.copy(authority.file, late)
+            replace_file(late, authority.pem)  # whole, as a mount has it: half a certificate is another reason to tell
             assert await asyncio.to_thread(agent.wait_until_joined, SECONDS_MAX)
     told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert [one for one in told if "ca.crt" in one or "failed open" in one] == [
