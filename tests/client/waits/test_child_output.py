@@ -22,13 +22,17 @@ pytestmark = [
 ]
 WRITES = "import sys; sys.stdout.write('x' * 1_000_000)"
 READS = "import sys; sys.stdin.read()"
+TWO_AT_ONE = ["sh", "-c", "yes & exec cat /dev/zero"]
+PIPELINE = ["sh", "-c", "yes | head -c 1000000 | cat; true"]
 OUTPUT: dict[str, Any] = {"stdout": subprocess.PIPE}
 INPUT: dict[str, Any] = {"stdin": subprocess.PIPE}
 
 
-@pytest.mark.parametrize(("code", "options"), [(WRITES, OUTPUT), (WRITES, {**OUTPUT, "text": True}), (READS, INPUT)])
+@pytest.mark.parametrize(
+    ("code", "options"), [(WRITES, OUTPUT), (WRITES, {**OUTPUT, "text": True}), (READS, INPUT), (PIPELINE, OUTPUT)]
+)
 def test_who_waits_for_a_child_that_waits_for_it_waits_for_itself(
-    alone: Callable[..., Agent], code: str, options: dict[str, Any]
+    alone: Callable[..., Agent], code: str | list[str], options: dict[str, Any]
 ) -> None:
     agent = alone("here")
     with waiting(code, **options):
@@ -61,10 +65,11 @@ def test_another_thread_that_has_the_file_may_read_it(alone: Callable[..., Agent
         f"import signal; signal.signal(signal.SIGALRM, lambda *_: 1 / 0); {WRITES}",
         f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); {WRITES}",
         "import time; time.sleep(600)",
+        ["sh", "-c", "yes | (sleep 600; cat)"],
     ],
-    ids=["alarm", "thread", "sleeps"],
+    ids=["alarm", "thread", "sleeps", "one of a pipeline sleeps"],
 )
-def test_a_child_that_may_go_on_is_unknown(alone: Callable[..., Agent], code: str) -> None:
+def test_a_child_that_may_go_on_is_unknown(alone: Callable[..., Agent], code: str | list[str]) -> None:
     agent = alone("here")
     with waiting(code, **OUTPUT):
         for _ in range(6):

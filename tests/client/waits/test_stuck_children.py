@@ -16,8 +16,9 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.report import Report, ResourceTarget
 from stilltrue.runtime.introspection.linux import child_threads
-from stilltrue.runtime.introspection.linux.child_threads import is_stuck
 from stilltrue.runtime.waits import stuck_children
+from stilltrue.runtime.waits.pipes import process_trees
+from stilltrue.runtime.waits.stuck_children import is_stuck
 from tests.client.look.worlds import look_at, report_of
 from tests.client.waits.children import SECONDS_MAX, WAITER, waiting
 
@@ -39,26 +40,32 @@ threads = [threading.Thread(target=lock_both, args=those) for those in ((a, b), 
 print(flush=True)
 [one.join() for one in threads]
 """
+OF_OWN_CHILD = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-ISc", "import sys; sys.stdout.write('x' * 1_000_000)"], stdout=subprocess.PIPE)
+print(flush=True)
+child.wait()
+"""
 CORE = "import threading, time; threading.Thread(target=lambda: (name(), time.sleep(600))).start()"
 GOING_ON = {
     "timeout": "import threading; print(flush=True); threading.Event().wait(600)",
     "another thread": f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); {TWICE}",
     "reads": "import sys; print(flush=True); sys.stdin.read()",
     "alarm": f"import signal; signal.signal(signal.SIGALRM, lambda *_: 1 / 0); {TWICE}",
-    "children": f"import signal; signal.signal(signal.SIGCHLD, lambda *_: 1 / 0); {TWICE}",
+    "a child that ends": f"import subprocess; subprocess.Popen(['sleep', '600']); {TWICE}",
 }
 
 
 @contextmanager
 def child(code: str) -> Iterator[int]:
     command = [sys.executable, "-ISc", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         process.stdout.read(1)
         try:
             yield process.pid
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_stuck_soon(pid: int, seconds: float) -> bool:
@@ -70,7 +77,7 @@ def is_stuck_soon(pid: int, seconds: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("code", [TWICE, CROSSED], ids=["twice", "crossed"])
+@pytest.mark.parametrize("code", [TWICE, CROSSED, OF_OWN_CHILD], ids=["twice", "crossed", "a child of its own"])
 def test_a_process_whose_threads_all_wait_for_its_own_locks_is_stuck(code: str) -> None:
     with child(code) as pid:
         assert is_stuck_soon(pid, SECONDS_MAX)
@@ -93,7 +100,7 @@ def test_the_threads_of_grpcs_core_count_unless_the_process_is_a_copy_of_this_on
     monkeypatch: pytest.MonkeyPatch, is_copy: bool
 ) -> None:
     """They are left running in a copy, and do nothing; in another program they may serve all of its requests."""
-    monkeypatch.setattr(child_threads, "_is_forked", lambda _: is_copy)
+    monkeypatch.setattr(process_trees, "is_forked", lambda _: is_copy)
     named = f"import ctypes; name = lambda: ctypes.CDLL(None).prctl(15, b'event_engine'); {CORE}; {TWICE}"
     with child(named) as pid:
         assert is_stuck_soon(pid, SECONDS_MAX if is_copy else 0.5) == is_copy
@@ -101,8 +108,8 @@ def test_the_threads_of_grpcs_core_count_unless_the_process_is_a_copy_of_this_on
 
 def test_a_program_that_this_one_has_started_is_no_copy() -> None:
     with child(TWICE) as pid:
-        assert not child_threads._is_forked(pid)
-    assert child_threads._is_forked(os.getpid())
+        assert not child_threads.is_forked(pid)
+    assert child_threads.is_forked(os.getpid())
 
 
 def holds(agent: Agent) -> tuple[Report, bool]:
@@ -139,7 +146,9 @@ def test_a_watchdog_that_knows_the_child_may_end_it(alone: Callable[..., Agent],
     agent = alone("here")
     with waiting(CROSSED) as pid, subprocess.Popen(["sh", "-c", "sleep 600; kill $0", str(pid)], start_new_session=True) as dog:
         try:
-            assert is_stuck_soon(pid, SECONDS_MAX)
+            end = time.monotonic() + SECONDS_MAX
+            while process_trees.tree_of(pid) is None:
+                assert time.monotonic() < end
             for _ in range(ATTEMPTS):
                 time.sleep(0.1)
                 assert not holds(agent)[1]

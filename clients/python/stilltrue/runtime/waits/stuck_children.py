@@ -2,11 +2,10 @@
 
 Rules:
 
-1. A child never goes on once all its threads wait, without a timeout, at futexes that no other process can use: for a lock that
-   another thread held when the process was forked, say, or for each other. The system shows that; the child has no agent. A
-   timer that Linux shows, or a handler for one that it does not show or for the end of a child of its own, makes it unknown.
-   That there is no alarm without a handler is an assumption. Another process may be about to signal it
-   (:mod:`~stilltrue.runtime.waits.pipes.signallers`): that is unknown, too.
+1. A child never goes on if it and its own children stand still (:mod:`~stilltrue.runtime.waits.pipes.process_trees`) and the
+   pipes at which they wait have no other end in another process: each thread waits for a lock that another one held when the
+   process was forked, say, for each other, or for a child that waits for it. The system shows that; the child has no agent.
+   Another process may be about to signal it (:mod:`~stilltrue.runtime.waits.pipes.signallers`): that is unknown.
 2. Whoever waits for the child's end, or for its work, waits for itself: it holds, in the child's place, what it waits for. A
    party that may end the child is a way out, as in any such wait.
 3. A child that is stuck remains so. It is found in the agent's own thread, while a party waits for a child that is no member.
@@ -26,7 +25,7 @@ from stilltrue.runtime.introspection.linux.child_processes import (
     parent_of,
     process_at,
 )
-from stilltrue.runtime.introspection.linux.child_threads import is_stuck
+from stilltrue.runtime.waits.pipes.process_trees import tree_of
 from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.resolvers.processes import name_of, work_of
@@ -53,7 +52,7 @@ class StuckChildren:
             return
         self._again = time.monotonic() + AGAIN_SECONDS
         own = [child for child in child_processes()[:CHILDREN_MAX] if parent_of(child.pid) == os.getpid()]
-        stuck = [child for child in own if is_stuck(child.pid) and not may_be_signalled((child.pid,))]
+        stuck = [child for child in own if is_stuck(child.pid)]
         self._names = {child.key: tuple(name for name in (name_of(child), work_of(child)) if name) for child in stuck}
 
     def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
@@ -72,6 +71,12 @@ class StuckChildren:
         found = next(((pid, begun) for (pid, begun), names in self._names.items() if resource in names), None)
         child = None if found is None else process_at(found[0])
         return child is not None and child.key == found and joined_at(child) is None
+
+
+def is_stuck(pid: int) -> bool:
+    """Whether a child never goes on (rule 1)."""
+    tree = tree_of(pid)
+    return tree is not None and tree.is_closed() and not may_be_signalled(tree.processes)
 
 
 def _waits_for_processes(view: LiveProcessView) -> Iterator[tuple[PartyName, SeenWait]]:

@@ -11,23 +11,21 @@ Rules:
    is always in the same place: with a connection over the network it rests only if it has not run since.
 3. Threads of gRPC's core, which come and go, do not count. The main thread does, whatever its name is, and so do threads that
    have no name of their own but the process's.
-4. A process is stuck if all its threads, but for gRPC's in a copy of this one, were at one moment in a wait for a futex of its
-   own, without a timeout, and nothing that Linux shows interrupts one: no other process can wake them.
-5. Where the system does not show another process's calls, only its processor time tells whether it has gone on.
+4. Where the system does not show another process's calls, only its processor time tells whether it has gone on.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, processor_ticks
 
 THREADS_MAX = 300
-"""Of all children together. Those of further children count as not shown (rule 5)."""
+"""Of all children together. Those of further children count as not shown (rule 4)."""
 _PROC = Path("/proc")
 OF_GRPC = frozenset(
     {"event_engine", "lifeguard", "timer_manager", "grpc_global_tim", "grpc_shutdown", "default-executo", "resolver-execut"}
@@ -48,8 +46,8 @@ _WAITS_IN_TIME = {"x86_64": {202: 3, 128: 2}, "aarch64": {98: 3, 137: 2}}
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _OPERATION, _OF_ONE_PROCESS, _WITH_CLOCK, _WAITING = 1, 128, 256, (0, 9)
 """Which argument of futex is the operation, its flags, and FUTEX_WAIT and FUTEX_WAIT_BITSET."""
-TIMERS, _CHILD_ENDS = (14, 26, 27, 29), 17
-"""``SIGALRM``, ``SIGVTALRM``, ``SIGPROF`` and ``SIGIO``; ``SIGCHLD``."""
+_TIMERS = (14, 26, 27, 29)
+"""``SIGALRM``, ``SIGVTALRM``, ``SIGPROF`` and ``SIGIO``."""
 _CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
 _POLLS = {
     "x86_64": {7: (2, _ENDLESS), 271: (2, 0), 23: (4, 0), 270: (4, 0), 232: (3, _ENDLESS), 281: (3, _ENDLESS)},
@@ -107,54 +105,43 @@ class ChildThreads(NamedTuple):
         return now.endless and (now.reads is None or _is_local(self.pid, now.reads))
 
 
-def is_stuck(pid: int) -> bool:
-    """Whether a process never goes on (rule 4), but for a signal of another one, or an alarm without a handler."""
-    before = _own_waits(pid)
-    try:
-        return before is not None and not may_be_interrupted(pid, (*TIMERS, _CHILD_ENDS)) and before == _own_waits(pid)
-    except OSError:  # it has ended, or is not shown
-        return False
-
-
-def may_be_interrupted(pid: int, signals: Iterable[int] = TIMERS) -> bool:
-    """Whether a process has a timer that Linux shows, or a handler for one of these signals.
+def may_be_interrupted(pid: int) -> bool:
+    """Whether a process has a timer that Linux shows, or a handler for those that it does not show.
 
     Raises ``OSError`` if it has ended.
     """
     caught = _CAUGHT.search((_PROC / str(pid) / "status").read_text())
-    handled = caught is None or any(int(caught[1], 16) >> (one - 1) & 1 for one in signals)
+    handled = caught is None or any(int(caught[1], 16) >> (one - 1) & 1 for one in _TIMERS)
     return handled or bool((_PROC / str(pid) / "timers").read_text())
 
 
-def _is_forked(pid: int) -> bool:
+def is_forked(pid: int) -> bool:
     """Whether a process is a copy of this one: ``exec`` would have moved what the system has put into its memory.
 
     In a copy, gRPC's threads run nothing of the application's; in a program that is not in Python, they may run all of it.
+    Raises ``OSError`` if it has ended.
     """
     return (_PROC / str(pid) / "auxv").read_bytes() == (_PROC / "self" / "auxv").read_bytes()
 
 
-def _own_waits(pid: int) -> dict[str, tuple[str, ...]] | None:
-    """The waits of a process's threads, with how often each has been on a processor; None if one is not as in rule 4."""
-    found: dict[str, tuple[str, ...]] = {}
+def at_own_futex(words: Sequence[str]) -> bool:
+    """Whether a thread waits without a timeout at a futex that only its process can use, by its ``/proc/PID/syscall``."""
     machine = os.uname().machine
-    try:
-        forked = _is_forked(pid)
-        for thread in _threads(pid):
-            folder = _PROC / str(pid) / "task" / thread
-            if forked and int(thread) != pid and _name_of(folder) in OF_GRPC:
-                continue
-            turns = _TURNS.findall((folder / "status").read_text(errors="replace"))
-            words = (folder / "syscall").read_text().split()
-            if len(words) < 9 or int(words[0]) != _FUTEX.get(machine):
-                return None
-            operation, timeout = int(words[1 + _OPERATION], 16), int(words[1 + _WAITS_IN_TIME[machine][int(words[0])]], 16)
-            if timeout or not operation & _OF_ONE_PROCESS or operation & ~(_OF_ONE_PROCESS | _WITH_CLOCK) not in _WAITING:
-                return None
-            found[thread] = (*words, *turns)
-    except (OSError, ValueError):  # it has ended, or is not shown
-        return None
-    return found or None
+    if len(words) < 9 or words[0] != str(_FUTEX.get(machine)):
+        return False
+    operation, timeout = int(words[1 + _OPERATION], 16), int(words[1 + _WAITS_IN_TIME[machine][int(words[0])]], 16)
+    own = operation & _OF_ONE_PROCESS and operation & ~(_OF_ONE_PROCESS | _WITH_CLOCK) in _WAITING
+    return bool(own) and not timeout
+
+
+def is_of_grpc(thread: Path) -> bool:
+    """Whether a thread, by its folder in ``/proc``, has the name of one of gRPC's core."""
+    return _name_of(thread) in OF_GRPC
+
+
+def switches_of(thread: Path) -> list[str]:
+    """How often a thread, by its folder in ``/proc``, has left a processor, by itself and otherwise."""
+    return _TURNS.findall((thread / "status").read_text(errors="replace"))
 
 
 def threads_of(children: list[ChildProcess]) -> dict[tuple[int, int], ChildThreads]:
@@ -162,7 +149,7 @@ def threads_of(children: list[ChildProcess]) -> dict[tuple[int, int], ChildThrea
     found: dict[tuple[int, int], ChildThreads] = {}
     left = THREADS_MAX
     for child in children:
-        names = _threads(child.pid)
+        names = threads_in(child.pid)
         left -= len(names)
         shown = _standings(child.pid, names) if left >= 0 else None
         found[child.key] = ChildThreads(child.pid, shown, processor_ticks(child.pid))
@@ -181,7 +168,8 @@ def polls_without_end(thread: int) -> bool | None:
     return standing.endless if standing is not None and standing.is_poll else None
 
 
-def _threads(pid: int) -> list[str]:
+def threads_in(pid: int) -> list[str]:
+    """The ids of a process's threads; empty if it has ended."""
     try:
         return [one.name for one in (_PROC / str(pid) / "task").iterdir()]
     except OSError:  # it has ended
@@ -221,7 +209,7 @@ def _standing(folder: Path) -> Standing | None:
         endless = not arguments[in_time]
     elif poll is not None:
         endless = arguments[poll[0]] & _ENDLESS == poll[1]
-    turns = 0 if poll is None else sum(map(int, _TURNS.findall((folder / "status").read_text(errors="replace"))))
+    turns = 0 if poll is None else sum(map(int, switches_of(folder)))
     return Standing(call, int(words[7], 16), int(words[8], 16), reads, endless, poll is not None, turns)
 
 

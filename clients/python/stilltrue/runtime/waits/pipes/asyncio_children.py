@@ -21,8 +21,9 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, OTHER_CALL, are_of_child, is_ours_alone, stands_at
+from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, are_of_child, is_ours_alone, stands_at
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
+from stilltrue.runtime.waits.pipes.process_trees import OTHER_CALL
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ending_at_pipe
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 

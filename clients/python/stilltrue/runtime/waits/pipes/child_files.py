@@ -35,14 +35,13 @@ from stilltrue.runtime.look.code.attributes import attribute_of, attributes_of
 from stilltrue.runtime.waits.files.kernel import system_call_of
 from stilltrue.runtime.waits.pipes.child_output import (
     CALLS_OF_CHILD,
-    OTHER_CALL,
     are_of_child,
     descriptor_of,
-    is_call,
     is_ours_alone,
     stands_at,
 )
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
+from stilltrue.runtime.waits.pipes.process_trees import OTHER_CALL, is_call
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ending_at_pipe, name_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 

@@ -2,12 +2,11 @@
 
 Rules:
 
-1. A thread waits so in ``Popen.wait()`` without a timeout (also by ``call()``) if the child has one thread, no children, and is
-   blocked in ``write()`` to the pipe that is ``stdout`` or ``stderr`` of the ``Popen``, or in ``read()`` of the one that is
-   ``stdin``. So it neither ends nor closes anything, until a party of this process reads, writes or closes that file. A shell
-   that waits for such a child, its only one, does not go on either.
-2. The child must not be about to be interrupted: it has no timer that Linux shows, and no handler for those that it does not
-   show. An alarm without a handler in a child that has no agent is not seen: an assumption.
+1. A thread waits so in ``Popen.wait()`` without a timeout (also by ``call()``) if the child and its own children stand still
+   (:mod:`~stilltrue.runtime.waits.pipes.process_trees`), and one of them is blocked in ``write()`` to the pipe that is
+   ``stdout`` or ``stderr`` of the ``Popen``, or in ``read()`` of the one that is ``stdin``. So the child does not end until a
+   party of this process reads, writes or closes that file. A shell may be in between, and so may the programs of a pipeline.
+2. All other pipes at which they wait have their other end in one of these processes.
 3. No other process may have the pipe's other end open, and this one has a single descriptor of it. This is asked at the second
    look, as it reads the descriptors of all processes, and so is whether one of them may send the child a signal
    (:mod:`~stilltrue.runtime.waits.pipes.signallers`).
@@ -26,26 +25,16 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.linux.child_processes import all_processes, parent_of
-from stilltrue.runtime.introspection.linux.child_threads import may_be_interrupted
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.waits.pipes.kernel import other_end_at, own_end_at, processes_at
+from stilltrue.runtime.waits.pipes.kernel import is_end, other_end_at, other_end_of, processes_at
+from stilltrue.runtime.waits.pipes.process_trees import OTHER_CALL, tree_of
 from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
 
 WHAT = "the end of its child, which waits at a pipe that only {} can use"
 _PROC = Path("/proc")
 CALLS_OF_CHILD = {"stdout": "write", "stderr": "write", "stdin": "read"}
 """What the child does at the other end of each of a ``Popen``'s files."""
-OTHER_CALL = {"read": "write", "write": "read"}
-_CALLS = {
-    ("x86_64", "read"): (0, 19),
-    ("x86_64", "write"): (1, 20),
-    ("aarch64", "read"): (63, 65),
-    ("aarch64", "write"): (64, 66),
-}
-"""Also ``readv()`` and ``writev()``."""
-WAIT4 = {"x86_64": 61, "aarch64": 260}
-_FRAMES_MAX, _CHAIN_MAX = 6, 4
+_FRAMES_MAX = 6
 
 
 @cached_by_code
@@ -106,60 +95,24 @@ def still_waits(frames: Sequence[FrameType]) -> Callable[[], bool]:
 
 
 def is_ours_alone(pid: int, end: str, call: str) -> bool:
-    """Rule 3, and that the child has no other children. ``call``: what it does at this ``end``."""
-    every = [int(one) for one in os.listdir(_PROC / "self/fd")]  # noqa: PTH208 - names are enough
-    own = [one for one in every if other_end_at(one) == end]
-    chain = chain_of(pid)
-    parents = [parent for one in all_processes() if (parent := parent_of(one)) in chain]
-    if len(own) != 1 or sorted(parents) != sorted(chain[:-1]) or may_be_signalled(chain):
+    """Rule 3. ``call``: what the child does at this ``end``."""
+    tree, other = tree_of(pid), other_end_of(end)
+    if tree is None or other is None or (end, call) not in tree.at or may_be_signalled(tree.processes):
         return False
-    name = own_end_at(own[0])
-    return name is not None and processes_at(name, OTHER_CALL[call]) == frozenset({os.getpid()})
+    every = os.listdir(_PROC / "self/fd")  # noqa: PTH208 - names are enough
+    if sum(is_end("self", one, other, OTHER_CALL[call]) for one in every) != 1:
+        return False
+    others = (processes_at(other, OTHER_CALL[call]) or frozenset()) - {os.getpid()}
+    return tree.is_closed(but=(end, call)) and (not others or tree.has_all(others))
 
 
 def stands_at(pid: int, end: str, call: str) -> bool:
-    """Whether a child with one thread is blocked in ``call`` at this ``end``, and will not be interrupted (rules 1 and 2)."""
-    *shells, last = chain_of(pid)
-    try:
-        number, descriptor, *_ = _system_call_of(last)
-        if not is_call(number, call) or str((_PROC / str(last) / "fd" / str(descriptor)).readlink()) != end:
-            return False
-        return all(map(_is_not_interrupted, (*shells, last)))
-    except (OSError, ValueError):  # it has ended, it runs, or the system does not show it
-        return False
+    """Whether a child stands still (rules 1 and 2), and one of its tree is in ``call`` at this end."""
+    tree = tree_of(pid)
+    return tree is not None and (end, call) in tree.at
 
 
 def are_of_child(found: frozenset[int] | None, pid: int) -> bool:
-    """Whether these processes are the child and what it waits for, and nobody else."""
-    return bool(found) and frozenset(chain_of(pid)).issuperset(found or ())
-
-
-def chain_of(pid: int) -> tuple[int, ...]:
-    """A child and, if it is a shell that waits for its only child, that one, and so on (rule 1)."""
-    chain = [pid]
-    try:
-        while len(chain) < _CHAIN_MAX and _waits_for_any_child(chain[-1]):
-            (only,) = (_PROC / str(chain[-1]) / "task" / str(chain[-1]) / "children").read_text().split()
-            chain.append(int(only))
-    except (OSError, ValueError):  # as above, or it has several
-        pass
-    return tuple(chain)
-
-
-def _waits_for_any_child(pid: int) -> bool:
-    number, _, _, options, *_ = _system_call_of(pid)
-    return number == WAIT4.get(os.uname().machine) and options == 0
-
-
-def _system_call_of(pid: int) -> tuple[int, ...]:
-    number, *arguments = (_PROC / str(pid) / "syscall").read_text().split()
-    return (int(number), *(int(one, 16) for one in arguments))
-
-
-def _is_not_interrupted(pid: int) -> bool:
-    return [one.name for one in (_PROC / str(pid) / "task").iterdir()] == [str(pid)] and not may_be_interrupted(pid)
-
-
-def is_call(number: int, call: str) -> bool:
-    """Whether a system call of this number is one to ``call``: to read, or to write."""
-    return number in _CALLS.get((os.uname().machine, call), ())
+    """Whether these processes are of the tree of a child that stands still, and there are some."""
+    tree = tree_of(pid)
+    return tree is not None and tree.has_all(found)

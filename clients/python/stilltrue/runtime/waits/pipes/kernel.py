@@ -51,9 +51,14 @@ def other_end_at(descriptor: int) -> str | None:
     It is written as the system writes it: a pipe has the same name at both ends.
     """
     own = own_end_at(descriptor)
-    if own is None or _PIPE.fullmatch(own):
-        return own
-    both_ways = _SOCKET.fullmatch(own)
+    return None if own is None else other_end_of(own)
+
+
+def other_end_of(end: str) -> str | None:
+    """The same for an end as the system writes it."""
+    if _PIPE.fullmatch(end):
+        return end
+    both_ways = _SOCKET.fullmatch(end)
     peer = None if both_ways is None else peer_of(int(both_ways[1]))
     return f"socket:[{peer}]" if peer else None
 
@@ -114,12 +119,14 @@ def processes_at(end: str, call: str) -> frozenset[int] | None:
         left -= len(descriptors)
         if left < 0:
             return None
-        if any(_is_end(_PROC / str(pid), one, end, call) for one in descriptors):
+        if any(is_end(str(pid), one, end, call) for one in descriptors):
             found.add(pid)
     return frozenset(found)
 
 
-def _is_end(process: Path, descriptor: str, name: str, call: str) -> bool:
+def is_end(pid: str, descriptor: str, name: str, call: str) -> bool:
+    """Whether a descriptor of a process (id or ``self``) is the end of this name, and ``call`` is possible there."""
+    process = _PROC / pid
     try:
         if str((process / "fd" / descriptor).readlink()) != name:
             return False

@@ -32,7 +32,8 @@ from stilltrue.runtime.look.code.system_operations import (
 )
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.files.kernel import machine, system_call_of
-from stilltrue.runtime.waits.pipes.child_output import WAIT4, file_at_child
+from stilltrue.runtime.waits.pipes.child_output import file_at_child
+from stilltrue.runtime.waits.pipes.process_trees import WAIT4
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
