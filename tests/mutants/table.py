@@ -2230,6 +2230,27 @@ MUTANTS = (
         "tests/client/waits/test_child_files.py::test_what_a_child_has_left_behind_may_signal_it",
     ),
     Mutant(
+        "a process that was not told a child's id may find it",
+        "stilltrue.runtime.waits.pipes.signallers",
+        " or _started_signal(chain)",
+        "",
+        "tests/client/waits/test_child_files.py::test_a_process_that_may_find_the_childs_id_is_found_by_the_look",
+    ),
+    Mutant(
+        "a child may find the process id of its parent",
+        "stilltrue.runtime.look.ways_out.kinds.signalling_children",
+        "        elif may_find(child.pid, line, (os.getpid(),)):",
+        "        elif False:",
+        "tests/client/look/ways_out/test_signalling_children.py::test_a_child_that_knows_its_parents_id_is_doubt",
+    ),
+    Mutant(
+        "a script may send signals",
+        "stilltrue.runtime.introspection.linux.signal_senders",
+        "return bool(script and _script_sends(called, _text_of(pid, script))) or ",
+        "return ",
+        "tests/client/runtime/test_signal_senders.py::test_a_shell_whose_script_sends_signals",
+    ),
+    Mutant(
         "a task that a handler has left behind may wait for a peer",
         "stilltrue.runtime.look.activity",
         " and next(iter(socket_callbacks(task.get_loop())), None) is None",

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from stilltrue.runtime.waits.pipes import child_files
+from stilltrue.runtime.waits.databases.source_search import Mentions
+from stilltrue.runtime.waits.pipes import child_files, signallers
 from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, using, wait_until_for
 
 pytestmark = [
@@ -270,9 +271,30 @@ def test_another_process_that_may_signal_the_child_is_found_by_the_look(alone: C
     assert_another_is_noticed(agent, give, others)
 
 
-def test_a_child_may_have_an_alarm_that_the_program_mentions(alone: Callable[..., Agent], tmp_path: Path) -> None:
+def test_a_process_that_may_find_the_childs_id_is_found_by_the_look(alone: Callable[..., Agent]) -> None:
+    agent, others = alone("here"), list[subprocess.Popen[bytes]]()
+
+    def give(child: Any) -> None:
+        words = ["sh", "-c", "read line; exit; kill $CHILD"]
+        others.append(subprocess.Popen(words, stdin=PIPE, env={**os.environ, "CHILD": str(child.pid)}))
+
+    assert_another_is_noticed(agent, give, others)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"""COMMAND = ["perl", "-e", "{"alarm"} 60; exec @ARGV", "cat"]""",
+        f"""ENDS_WITH_ITS_THREAD = "libc.{"prctl"}(1, signal.SIGKILL)" """,
+    ],
+    ids=["alarm", "end of a thread"],
+)
+def test_a_child_may_have_an_alarm_that_the_program_mentions(
+    alone: Callable[..., Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     agent = alone("here")
-    (tmp_path / "alarms_its_child.py").write_text(f"""COMMAND = ["perl", "-e", "{"alarm"} 60; exec @ARGV", "cat"]""")
+    monkeypatch.setattr(signallers, "_ALARMS", Mentions(signallers._ALARMS._wanted.pattern.decode(), own_only=True))
+    (tmp_path / "alarms_its_child.py").write_text(text)
     sys.path.insert(0, str(tmp_path))
     try:
         importlib.import_module("alarms_its_child")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from stilltrue import Agent
-from stilltrue.runtime.look.ways_out.kinds.signalling_children import SMALL, may_signal
+from stilltrue.runtime.introspection.linux.signal_senders import SMALL
+from stilltrue.runtime.look.ways_out.kinds.signalling_children import may_signal
 from tests.client.look.worlds import Stuck, look_at_caller
 
 OWN = str(os.getpid())
@@ -23,6 +24,7 @@ OWN = str(os.getpid())
     [
         (("sh", "-c", f"sleep 60; kill -USR1 {OWN}"), True),
         (("sh", "-c", "sleep 60; kill -USR1 $PPID"), True),
+        (("sh", "-c", "sleep 60; kill -USR1 $(cat app.pid)"), True),
         ((sys.executable, "-c", "import time; time.sleep(60)", OWN), os.getpid() >= SMALL),  # in a container it may be small
         (("sleep", "60"), False),
     ],
@@ -34,7 +36,7 @@ def test_a_child_that_knows_its_parents_id_is_doubt(
         seen = look_at_caller(alone, stuck, lambda get: get(b""))
         os.killpg(child.pid, 9)
     assert not seen.ways_out
-    assert ("may send it a signal" in seen.doubt) is doubtful, seen.doubt
+    assert ("send it a signal" in seen.doubt) is doubtful, seen.doubt
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,24 @@ def test_a_shell_that_has_lost_its_parent_counts() -> None:
     command = [sys.executable, "-u", "-c", LEAVES]
     told = subprocess.run(command, check=False, capture_output=True, text=True, start_new_session=True).stdout
     assert "may send it a signal" in told, told
+
+
+DAEMON = """
+import os, subprocess, time
+
+from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
+
+daemon = f"setsid sh -c 'echo $$; exec >/dev/null 2>&1; sleep 60; exit; kill {os.getpid()}' &"
+pid = int(subprocess.check_output(daemon, shell=True))
+print(signalling_child())
+os.killpg(pid, 9)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_daemon_with_the_id_counts() -> None:
+    told = subprocess.run([sys.executable, "-u", "-c", DAEMON], check=False, capture_output=True, text=True).stdout
+    assert "has its process id, and may send it a signal" in told, told
 
 
 PROGRAM = """

@@ -1,0 +1,92 @@
+"""Whether a process may send another one a signal: what Linux shows of real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from stilltrue.runtime.introspection.linux.child_processes import children_of
+from stilltrue.runtime.introspection.linux.signal_senders import command_line_of, is_told, may_find
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+TARGET = 54321
+SECONDS_MAX = 10.0
+Finds = Callable[..., bool]
+
+
+@pytest.fixture
+def finds(tmp_path: Path) -> Iterator[Finds]:
+    """Whether a process with these arguments, run in a folder with a script, may find the target."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def look(*arguments: str, script: str = "", typed: str = "", sleeps: bool = True, **environment: str) -> bool:
+        (tmp_path / "script").write_text(script)
+        variables = {"PATH": "/usr/bin:/bin", **environment}
+        process = subprocess.Popen(arguments, cwd=tmp_path, env=variables, stdin=subprocess.PIPE, start_new_session=True)
+        started.append(process)
+        give(process.stdin, typed)
+        end = time.monotonic() + SECONDS_MAX
+        while sleeps and not children_of(process.pid) and b"sleep" not in command_line_of(process.pid):
+            assert time.monotonic() < end
+        return may_find(process.pid, command_line_of(process.pid), (TARGET,))
+
+    yield look
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)  # at once, or a shell would go on after its child
+        process.communicate()
+
+
+def give(stdin: IO[bytes] | None, typed: str) -> None:
+    assert stdin is not None
+    stdin.write(typed.encode())
+    stdin.flush()
+
+
+@pytest.mark.parametrize("command", ["kill -9 $TARGET", "kill $(cat app.pid)", "pkill -f app", "kill 0", "fuser -k app.sock"])
+def test_a_shell_whose_command_sends_signals(finds: Finds, command: str) -> None:
+    assert finds("sh", "-c", f"sleep 60; exit; {command}")
+
+
+def test_a_shell_whose_script_sends_signals(finds: Finds) -> None:
+    assert finds("sh", "script", script="sleep 60\nexit\nkill $PPID\n")
+
+
+def test_a_shell_whose_script_sends_none(finds: Finds) -> None:
+    assert not finds("sh", "script", script="sleep 60\necho skill-set overkill\n")
+
+
+PYTHON = "import os, subprocess, time\nsubprocess.run(['sleep', '60'])\nos._exit(0)\n"
+
+
+@pytest.mark.parametrize("act", ["os.kill(os.getppid(), 9)", "os.kill(int(open('app.pid').read()), 15)"])
+def test_a_watchdog_in_python(finds: Finds, act: str) -> None:
+    assert finds(sys.executable, "-ISu", "script", script=PYTHON + act)
+
+
+@pytest.mark.parametrize("act", ["print(os.getppid())", "child.kill()", "os.kill(child, 9)"])
+def test_a_program_in_python_that_signals_nobody_it_was_told_of(finds: Finds, act: str) -> None:
+    assert not finds(sys.executable, "-IS", "script", script=PYTHON + act)
+
+
+def test_a_process_whose_environment_has_the_id(finds: Finds) -> None:
+    assert finds("sleep", "60", TARGET=str(TARGET))
+    assert not finds("sleep", "60", TARGET=f"1{TARGET}")
+
+
+def test_a_shell_that_runs_what_it_has_read(finds: Finds) -> None:
+    assert finds("sh", typed="sleep 60\n")
+    assert not finds("sh", sleeps=False)
+
+
+def test_ids_in_command_lines() -> None:
+    assert is_told(b"watch\0--pid=54321", (7, 54321)) is False
+    assert is_told(b"watch\0--pid=54321", (54321, 54322)) is True
+    assert is_told(b"sh\0-c\0kill 7", (7,)) is True
