@@ -182,6 +182,22 @@ async def test_awaiting_a_task_is_waiting_for_it(world: World) -> None:
     assert isinstance(third.among[0], CallTarget)
 
 
+@pytest.mark.parametrize("seconds", [None, 60.0])
+async def test_the_next_one_of_as_completed_is_one_of_those_that_are_left(world: World, seconds: float | None) -> None:
+    async def body(world: World) -> None:
+        calls = [world.stuck(b"1"), world.quick(b"2"), world.stuck(b"3")]
+        for one in asyncio.as_completed([asyncio.ensure_future(call) for call in calls], timeout=seconds):
+            await one
+
+    report = await world.report(body, stuck=2)
+    (wait,) = of(report, handler(report))
+    assert wait.needs == 1
+    assert set(wait.among) == {PartyTarget(party=task) for task in subtasks(report)}
+    assert len(wait.among) == 2
+    assert (wait.deadline is None) == (seconds is None)
+    assert all(one.deadline is None for one in subtasks(report).values()), "its timeout cancels none of them"
+
+
 async def test_a_shield_does_not_pass_on_its_awaiters_deadline(world: World) -> None:
     async def body(world: World) -> None:
         async def call() -> None:

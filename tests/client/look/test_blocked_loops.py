@@ -1,11 +1,13 @@
-"""An event loop blocked by a task: everything still to run there waits for that task and cannot help it."""
+"""An event loop blocked by a task or callback: everything still to run there waits for that and cannot help it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,48 @@ def test_a_main_task_on_a_blocked_loop_ends_only_if_what_it_awaits_may_come(
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
         assert ends or stopping.done()
+
+
+@pytest.mark.parametrize("begins", ["soon", "by a timer", "by a descriptor"])
+def test_a_callback_that_waits_for_its_own_loop_waits_for_itself(alone: Callable[..., Agent], begins: str) -> None:
+    """A published bug: what other threads do by ``run_coroutine_threadsafe`` is done by a callback of the loop."""
+    front = alone("front")
+    loop, read, write = asyncio.new_event_loop(), *socket.socketpair()
+    found: list[Any] = []
+
+    async def one() -> int:
+        return 1
+
+    def waits() -> None:
+        loop.remove_reader(read)
+        found.append(asyncio.run_coroutine_threadsafe(one(), loop))
+        with contextlib.suppress(CancelledError):
+            found[0].result()
+
+    async def main() -> None:
+        if begins == "soon":
+            loop.call_soon(waits)
+        elif begins == "by a timer":
+            loop.call_later(0.01, waits)
+        else:
+            loop.add_reader(read, waits)
+            write.send(b"1")
+        await asyncio.sleep(0.05)
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(loop.create_task(main(), name="main")), name="loop")
+    thread.start()
+    try:
+        report = report_when(front, lambda report: bool(waits_of(report, "front/thread:loop")))
+        (wait,) = waits_of(report, "front/thread:loop")
+        assert targets(wait) == ["front/thread:loop"]
+        look = of(look_at(front, report), "front/thread:loop")
+        assert (look.unchanged, look.ways_out, look.doubt) == (True, (), "")
+    finally:
+        found[0].cancel()
+        thread.join(PATIENCE_SECONDS)
+        loop.close()
+        read.close()
+        write.close()
 
 
 def test_a_running_loop_holds_up_no_call(world: FrontLoop) -> None:

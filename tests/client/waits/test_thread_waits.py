@@ -614,7 +614,7 @@ def _make_list_in_loop(items: Iterator[Any]) -> None:
     [
         (_iterate_over, False, {"other"}),
         (_iterate_over, True, None),
-        (_iterate_in_a_handler, False, None),
+        (_iterate_in_a_handler, False, {"other"}),
         (_iterate_in_blocks, False, {"other"}),
         (lambda items: [None for _ in items], False, {"other"}),
         (lambda items: {one: None for one in items}, False, {"other"}),  # noqa: C420 - the comprehension is what is tried
@@ -625,7 +625,7 @@ def _make_list_in_loop(items: Iterator[Any]) -> None:
     ids=[
         "alone",
         "also kept elsewhere",
-        "its place on the stack is unknown",
+        "in a handler",
         "in blocks",
         "list",
         "dict",
@@ -750,6 +750,24 @@ def test_joining_a_queue_without_task_done_never_ends(alone: Callable[..., Agent
 
 
 @needs_memory
+def test_a_future_that_nobody_completes_is_no_place_to_park(alone: Callable[..., Agent], threads: Threads) -> None:
+    """A published bug: the thread that would have completed it has failed."""
+
+    def run() -> None:
+        future = Future[None]()
+        things.append(OwnRef(future))
+        future.result()
+
+    things: list[OwnRef] = []
+    threads.begin("main", run)
+    until_all_wait("main")
+    try:
+        assert awaited(reported(alone("one"), "main"))["main"] == {"main"}
+    finally:
+        threads.ends.append(lambda: _there(things[0]).set_result(None))
+
+
+@needs_memory
 def test_a_thread_at_an_unreachable_event_is_parked_unless_it_is_joined(alone: Callable[..., Agent], threads: Threads) -> None:
     def park() -> None:
         event = threading.Event()
@@ -771,9 +789,15 @@ def test_a_thread_at_an_unreachable_event_is_parked_unless_it_is_joined(alone: C
 
 
 @needs_memory
-def test_an_event_that_a_task_of_the_blocked_loop_would_set_is_a_cycle(alone: Callable[..., Agent], threads: Threads) -> None:
+@pytest.mark.parametrize("by", ["waits", "loop"], ids=["a task", "a callback"])
+def test_an_event_that_a_task_of_the_blocked_loop_would_set_is_a_cycle(
+    alone: Callable[..., Agent], threads: Threads, by: str
+) -> None:
     async def wait(event: threading.Event) -> None:
         await asyncio.sleep(0.1)
+        event.wait()
+
+    def wait_in_a_callback(event: threading.Event) -> None:
         event.wait()
 
     async def set_later(event: threading.Event) -> None:
@@ -783,7 +807,12 @@ def test_an_event_that_a_task_of_the_blocked_loop_would_set_is_a_cycle(alone: Ca
     async def main() -> None:
         event = threading.Event()
         things.append(OwnRef(event))
-        tasks = [asyncio.create_task(wait(event), name="waits"), asyncio.create_task(set_later(event), name="sets")]
+        tasks = [asyncio.create_task(set_later(event), name="sets")]
+        if by == "waits":
+            tasks.append(asyncio.create_task(wait(event), name="waits"))
+        else:
+            asyncio.get_running_loop().call_later(0.1, wait_in_a_callback, event)
+        del event
         await asyncio.wait(tasks)
 
     things: list[OwnRef] = []
@@ -791,11 +820,11 @@ def test_an_event_that_a_task_of_the_blocked_loop_would_set_is_a_cycle(alone: Ca
     threads.begin("loop", lambda: asyncio.run(main()))
     until_all_wait("loop")
     try:
-        report = reported(agent, "waits")
-        assert awaited(report)["waits"] == {"sets"}
-        assert awaited(report)["sets"] == {"waits"}
+        report = reported(agent, by)
+        assert awaited(report)[by] == {"sets"}
+        assert awaited(report)["sets"] == {by}
         waiting = {one.waiter for one in report.waits}
-        looks = [one for one in look_at(agent, report).parties if one.party.endswith((":waits", ":sets"))]
+        looks = [one for one in look_at(agent, report).parties if one.party.endswith((f":{by}", ":sets"))]
         assert [(one.unchanged, one.doubt) for one in looks] == [(True, "")] * 2
         assert all(way.party in waiting for one in looks for way in one.ways_out)
     finally:

@@ -16,6 +16,28 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="aiomqtt_174",
+        source="empicano/aiomqtt 174",
+        library="asyncio",
+        what="A callback of an event loop blocks until the same loop has run a coroutine.",
+        near={
+            "limit": "the blocking call has a timeout",
+            "in_a_thread": "a thread of the executor runs the callback, and the loop keeps running",
+            "cancelled": "another thread cancels the coroutine later",
+        },
+    ),
+    Entry(
+        program="first_results",
+        source="widely known",
+        library="asyncio",
+        what="A task takes its children's results by `as_completed`, within the semaphore that the children need.",
+        near={
+            "limit": "`as_completed` has a timeout",
+            "one_more": "the semaphore has one more permit",
+            "cancelled": "a timer cancels one of the children later",
+        },
+    ),
+    Entry(
         program="multicall_93",
         source="banteg/multicall.py 93",
         library="asyncio",

@@ -117,4 +117,35 @@ ENTRIES = (
             "again": "the producer notifies it again later",
         },
     ),
+    Entry(
+        program="one_sentinel",
+        source="widely known",
+        library="queue",
+        what="Two workers take items from a `SimpleQueue` until they get a sentinel, and are joined; there is one sentinel.",
+        near={
+            "limit": "`get` has a timeout",
+            "later": "another thread puts another sentinel later",
+        },
+    ),
+    Entry(
+        program="stop_joins",
+        source="widely known",
+        library="queue",
+        what="A worker is stopped by a flag and joined; it would see the flag after the next item, for which it waits.",
+        near={
+            "limit": "`get` has a timeout",
+            "fed": "another thread puts an item later",
+        },
+    ),
+    Entry(
+        program="failed_thread",
+        source="widely known",
+        library="concurrent.futures",
+        what="A thread fails before it completes the future for which another thread waits.",
+        near={
+            "limit": "`result` has a timeout",
+            "slow": "the thread does not fail yet, but is slow",
+            "later": "another thread completes the future later",
+        },
+    ),
 )

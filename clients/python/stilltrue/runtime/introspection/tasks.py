@@ -7,6 +7,7 @@ Only fully understood waits are reported; anything else counts as work. Known fo
   the others are done without failing, only the stuck ones are left. With ``return_exceptions=True`` all must end.
 - ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
 - ``asyncio.wait_for``: the one task; its timeout ends both the wait and the task.
+- the next one of ``asyncio.as_completed``: one of those that are not done must end; its timeout ends the wait, and no task.
 - leaving a ``TaskGroup``: one of its tasks must end, because it may fail, and then the group cancels the others. Before that,
   in the group's block, such a failure cancels the task, too.
 - ``asyncio.shield``: as the shielded awaitable, which a cancellation does not reach.
@@ -21,7 +22,7 @@ from asyncio import tasks
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, FrameType, MemberDescriptorType, MethodType
+from types import CodeType, FrameType, GeneratorType, MemberDescriptorType, MethodType
 from typing import Any
 
 import grpc.aio
@@ -49,7 +50,13 @@ _SHIELDED = frozenset(
     one for one in asyncio.shield.__code__.co_consts if isinstance(one, CodeType) and one.co_name == "_inner_done_callback"
 )
 """The callback that a shield runs when the shielded future is done."""
-_KNOWN = frozenset(map(id, (*_LEAVING, _WAIT, _WAIT_FOR)))
+_ITERATOR: Any = getattr(tasks, "_AsCompletedIterator", None)
+_AS_COMPLETED: CodeType = asyncio.as_completed.__code__
+_NEXT_COMPLETED = frozenset(
+    one for one in _AS_COMPLETED.co_consts if isinstance(one, CodeType) and one.co_name == "_wait_for_one"
+) | ({_ITERATOR._wait_for_one.__code__} if _ITERATOR is not None else set())  # noqa: SLF001
+"""What is awaited for the next one of ``as_completed``: a method since Python 3.13, an inner function before."""
+_KNOWN = frozenset(map(id, (*_LEAVING, _WAIT, _WAIT_FOR, *_NEXT_COMPLETED)))
 """By identity, because hashing a code object reads all of it."""
 
 
@@ -83,7 +90,7 @@ def read(task: Task, future: Any, coroutine: Any = None) -> Awaited | None:
 
 def awaits_tasks(future: Any, frames: Sequence[FrameType]) -> bool:
     """Whether :func:`read` may find tasks, judged only by the blocking future and the ``frames``."""
-    if isinstance(future, asyncio.Task | _GATHERING) or (bool(frames) and id(frames[0].f_code) in _KNOWN):
+    if isinstance(future, asyncio.Task | _GATHERING) or any(id(one.f_code) in _KNOWN for one in frames[:2]):
         return True
     return future is not None and _shielded_by(future) is not None
 
@@ -121,7 +128,10 @@ def _read(task: Task, future: Any, coroutine: Any) -> Awaited | None:
         return Awaited(left, needs_all=_returns_exceptions(left)) if left else None
     if _is_inside_grpc(future):
         return None  # the recorded call itself is the wait
-    frame = _innermost_known(coroutine if coroutine is not None else task.get_coro())
+    start = coroutine if coroutine is not None else task.get_coro()
+    frame = _innermost_known(start)
+    if frame is not None and frame.f_code in _NEXT_COMPLETED:
+        return _next_completed(frame, start)
     if frame is not None:
         return _read_frame(frame, future)
     return _awaited_directly(future)
@@ -155,6 +165,33 @@ def _read_frame(frame: FrameType, future: Any) -> Awaited | None:
     if len(left) < len(names["fs"]) and names["return_when"] == asyncio.FIRST_COMPLETED:
         return None  # one is done already, so the waiter continues
     return Awaited(left, needs_all=names["return_when"] == asyncio.ALL_COMPLETED, until=until) if left else None
+
+
+def _next_completed(frame: FrameType, start: Any) -> Awaited | None:
+    """One of the futures of an ``as_completed``; None if one of them is done already, or they cannot be found.
+
+    Up to Python 3.12 they are variables of its generator, which a loop of the awaiting coroutine has on its stack.
+    """
+    names = variables_of(frame)
+    owner: Any = names.get("self")
+    done = names.get("done")
+    if _ITERATOR is not None and type(owner) is _ITERATOR:
+        todo, handle = owner._todo, owner._timeout_handle  # noqa: SLF001 - no public access
+    else:
+        every = (held for one in compat.await_chain(start) for held in gc.get_referents(one) if type(held) is GeneratorType)
+        of = next((one for one in map(_variables_of_as_completed, every) if one and one.get("done") is done is not None), None)
+        if of is None:
+            return None
+        todo, handle = of.get("todo"), of.get("timeout_handle")
+    every_one = tuple(todo or ())
+    left = _not_done(every_one)
+    return Awaited(left, until=_when(handle), shielded=frozenset(left)) if left and len(left) == len(every_one) else None
+
+
+def _variables_of_as_completed(generator: Any) -> dict[str, Any]:
+    """The variables of a suspended ``as_completed``; empty for any other generator."""
+    frame = frame_of(generator) if generator.gi_code is _AS_COMPLETED else None
+    return {} if frame is None else dict(variables_of(frame))
 
 
 def _innermost_known(coroutine: Any) -> FrameType | None:

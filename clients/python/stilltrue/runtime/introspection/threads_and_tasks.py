@@ -88,8 +88,8 @@ class Places:
         self.root = parties.root
         self.first_acted = parties.first_acted
         loops = blocked_loops(parties, {ident: place.frames for ident, place in self.threads.items()})
-        self.blocked_loops = {loop: (party, task) for loop, party, task in loops.values()}
-        """Loops blocked by a task: nothing runs there until its party continues."""
+        self.blocked_loops = {loop: (party, step) for loop, party, step in loops.values()}
+        """Loops blocked by a task or a callback: nothing runs there until its party continues."""
         self._feeders = {
             id(compat.state_in(frame)): place
             for place in self.threads.values()
@@ -223,12 +223,13 @@ class Places:
 
 def blocked_loops(
     parties: Parties, threads: Mapping[int, Sequence[FrameType]]
-) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Task]]:
-    """The event loops blocked by their current task in a wait of ours or of Python's, by thread, with its party and the task.
+) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Task | asyncio.Handle]]:
+    """The event loops blocked by a step in a wait of ours or of Python's, by thread, with its party and the step.
 
-    Nothing else runs on such a loop until that task continues: no task, timer or callback.
+    The step is the current task, or the handle of a callback that no task runs (then the party is the thread). Nothing else
+    runs on such a loop until it continues: no task, timer or callback. No frame shows the handles of uvloop's callbacks.
     """
-    found = {}
+    found: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Task | asyncio.Handle]] = {}
     for ident, frames in threads.items():
         if ident == threading.get_ident():  # this thread takes the cut and waits for no party
             continue
@@ -239,10 +240,23 @@ def blocked_loops(
         task = compat.current_task_of(loop)
         within = list(itertools.takewhile(lambda frame: not compat.is_loop_step(frame.f_code), frames[:at]))
         blocks = any(frame.f_code.co_filename.startswith(_BLOCKING) for frame in within) or may_wait(within)
-        if task is not None and blocks and not parties.belongs_to_other_agent(task):
+        if task is None and blocks and len(within) < at:
+            handle, party = variables_of(frames[len(within)]).get("self"), _party_of_thread(parties, ident, frames)
+            if isinstance(handle, asyncio.Handle) and party is not None:
+                found[ident] = (loop, party, handle)
+        elif task is not None and blocks and not parties.belongs_to_other_agent(task):
             root = next((root for root in list(parties.roots.values()) if root.task is task), None)
             found[ident] = (loop, parties.of_task(task, root), task)
     return found
+
+
+def _party_of_thread(parties: Parties, ident: int, frames: Sequence[FrameType]) -> PartyName | None:
+    """The call that a thread serves, else the thread; None if it has ended or belongs to another agent."""
+    served, of, _ = call_served_in(list(frames))
+    if served is not None:
+        return served.party if of is parties else None
+    thread = compat.threads().get(ident)
+    return None if thread is None or parties.belongs_to_other_agent(thread) else parties.of_thread(thread)
 
 
 def _loops_in(frame: FrameType) -> Iterator[asyncio.AbstractEventLoop]:

@@ -3,8 +3,8 @@
 Rules:
 
 1. The thread that runs an executor's item completes its future; a task of ``run_coroutine_threadsafe`` completes the future
-   that it was made for. An event loop goes on when the task that blocks its thread does: everything that has yet to run on
-   the loop waits for that task.
+   that it was made for. An event loop goes on when the task or callback that blocks its thread does: everything that has yet
+   to run on the loop waits for its party.
 2. A thread or task holds what its frames refer to (:mod:`~stilltrue.runtime.waits.frame_search`). If time runs out before the
    search is complete, nothing is found.
 3. A thread or task that only another agent of this process knows is not a party here.
@@ -27,7 +27,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.cached_attribute import CachedAttribute
 from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames_of_others
 from stilltrue.runtime.introspection.origins import is_application, is_ours
-from stilltrue.runtime.introspection.tasks import awaiters, read
+from stilltrue.runtime.introspection.tasks import awaiters, awaits_tasks, read
 from stilltrue.runtime.introspection.threads_and_tasks import blocked_loops, call_served_in
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.ways_out.reach import FAR_MAX
@@ -235,16 +235,16 @@ class LiveProcessView:
 
     @CachedAttribute
     def loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
-        """By thread: each blocked loop, and the party and task that block it."""
+        """By thread: each blocked loop, the party that blocks it, and the task or the handle that it runs."""
         return {ident: found for ident, found in self._held_loops.items() if self._stays(ident)}
 
     @CachedAttribute
     def _held_loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
-        """As :meth:`loops`, with those whose task may be at work: passing a lock, or in a library that waits now and then."""
+        """As :meth:`loops`, with those whose step may be at work: passing a lock, or in a library that waits now and then."""
         return blocked_loops(self._parties, self._frames)
 
     def _stays(self, ident: int) -> bool:
-        """Whether the task of a loop's thread is in a wait of the agent's shells, or in one whose enders are known."""
+        """Whether the step of a loop's thread is in a wait of the agent's shells, or in one whose enders are known."""
         stack = self.stacks()[ident]
         wait = self._signalled.get(ident) or resolve(stack, self)
         return (wait is not None and wait.enders is not None) or any(is_ours(frame.f_code) for frame in stack.frames)
@@ -388,9 +388,8 @@ class LiveProcessView:
 
     def _is_blocked(self, who: Ender) -> bool:
         if isinstance(who, asyncio.Task):
-            future = self.stacks_of_tasks()[who].future if who in self.stacks_of_tasks() else None
-            on_tasks = future is not None and (compat.is_task(future) or compat.is_gathering(future))
-            return on_tasks or self.wait_of_task(who) is not None
+            known = self.stacks_of_tasks().get(who)
+            return (known is not None and awaits_tasks(known.future, known.frames)) or self.wait_of_task(who) is not None
         stack = self.stacks().get(who) if isinstance(who, int) else None
         return stack is not None and (self.wait_of(stack) is not None or is_of_shells(stack.frames))
 
@@ -411,7 +410,8 @@ class LiveProcessView:
 
     def _as_task(self, stack: CallStack) -> Ender:
         """The thread or task of this stack; for a thread whose loop a task blocks, that task."""
-        return self._held_loops[stack.ident][2] if stack.ident in self._held_loops else stack.who
+        step = self._held_loops[stack.ident][2] if stack.ident in self._held_loops else None
+        return step if isinstance(step, asyncio.Task) else stack.who
 
     @CachedAttribute
     def _frames(self) -> dict[int, list[FrameType]]:

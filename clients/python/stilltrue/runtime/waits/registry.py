@@ -19,6 +19,7 @@ from stilltrue.runtime.waits.pipes import asyncio_children, child_files
 from stilltrue.runtime.waits.pipes import waits as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
 from stilltrue.runtime.waits.process_pools import pools as process_pools
+from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
 from stilltrue.runtime.waits.resolvers import (
     anyio_waits,
     asgiref_waits,
@@ -98,7 +99,7 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
         return True
     if files.calls_flock(frames[0].f_code) or processes.calls_waitpid(frames[0].f_code):
         return True
-    if child_files.may_wait(frames):
+    if child_files.may_wait(frames) or queue_awaited(frames[0]) is not None:
         return True
     starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
     return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])

@@ -173,14 +173,17 @@ class Observer:
     def _same_unanswered(self, one: UnansweredCall) -> Same:
         return lambda _: one.is_final() and not self._is_stopping()
 
-    def _wait_for_loop(self, one: TaskAtCut, holder: PartyName, task: Task, now: float) -> LocalWait:
-        waiter, blocking = ref(one.task), ref(task)
+    def _wait_for_loop(self, one: TaskAtCut, holder: PartyName, step: Task | asyncio.Handle, now: float) -> LocalWait:
+        waiter, blocking = ref(one.task), OwnRef(step)  # of a handle, the search for references knows only such
 
         def same(_: Mapping[int, FrameType]) -> bool:
-            still = waiter()
-            return still is not None and compat.current_task_of(still.get_loop()) is blocking() is not None
+            still, known = waiter(), blocking()
+            if still is None or known is None:
+                return False
+            # a callback that has continued ends its thread's wait, of which this one is a part
+            return compat.current_task_of(still.get_loop()) is (known if compat.is_task(known) else None)
 
-        number, since = self._number(~id(one.task), task, now, same)
+        number, since = self._number(~id(one.task), step, now, same)
         among = (PartyTarget(party=holder),)
         what = f"its event loop, which {holder} blocks"
         return LocalWait(waiter=one.party, number=number, among=among, since=since, what=what)

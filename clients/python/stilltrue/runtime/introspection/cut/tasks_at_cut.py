@@ -29,7 +29,7 @@ class TaskAtCut:
     deadline: float | None = None
     worker: PartyName | None = None
     wait: SeenWait | None = None
-    holder: tuple[PartyName, Task] | None = None
+    holder: tuple[PartyName, Task | asyncio.Handle] | None = None
     cancellers: tuple[Task, ...] = ()
     children: list[Task] = field(default_factory=list)
     others: list[Task] = field(default_factory=list)
@@ -159,8 +159,8 @@ def _propagate_rivals(seen: dict[Task, TaskAtCut]) -> None:
 
 
 def _find_blocking_holders(seen: dict[Task, TaskAtCut], view: LiveProcessView) -> None:
-    """Find the tasks that cannot run before the task that blocks their loop continues."""
-    holders = {loop: (party, task) for loop, party, task in view.loops.values()}
+    """Find the tasks that cannot run before the task or callback that blocks their loop continues."""
+    holders = {loop: (party, step) for loop, party, step in view.loops.values()}
     for one in seen.values() if holders else ():
         holder = holders.get(one.task.get_loop())
         if holder is not None and holder[1] is not one.task:

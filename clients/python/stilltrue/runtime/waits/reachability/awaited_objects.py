@@ -14,25 +14,29 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application
 from stilltrue.runtime.waits.pipes import child_files, child_output
+from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
 from stilltrue.runtime.waits.reachability.waking import SHUTTING
 
 WHAT = "an object that only {} can reach"
 Still = Callable[[], bool]
 _FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
 _COMPLETING = frozenset({"set_result", "set_exception", "cancel"})
+_FEEDING = frozenset({"put", "put_nowait"})
 _WAKING: dict[CodeType, frozenset[str]] = {
     threading.Event.wait.__code__: frozenset({"set"}),
     threading.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
     threading.Condition.wait_for.__code__: frozenset({"notify", "notify_all"}),
     threading.Barrier.wait.__code__: frozenset({"wait", "reset", "abort"}),
     threading.Semaphore.acquire.__code__: frozenset({"release"}),
-    queue.Queue.get.__code__: frozenset({"put", "put_nowait"}) | SHUTTING,
+    queue.Queue.get.__code__: _FEEDING | SHUTTING,
     queue.Queue.put.__code__: frozenset({"get", "get_nowait"}) | SHUTTING,
     queue.Queue.join.__code__: frozenset({"task_done"}) | SHUTTING,
     Future.result.__code__: _COMPLETING,
     Future.exception.__code__: _COMPLETING,
 }
-_NEVER_IDLE = frozenset({threading.Barrier.wait.__code__, queue.Queue.put.__code__, queue.Queue.join.__code__})
+_NEVER_IDLE = frozenset(
+    one.__code__ for one in (threading.Barrier.wait, queue.Queue.put, queue.Queue.join, Future.result, Future.exception)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,9 @@ def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
         return None
     if frames[0].f_code is threading.Condition.wait.__code__:
         return _awaited_in_library(frames) if compat.is_endless_wait(frames[0]) else None
+    simple = queue_awaited(frames[0])
+    if simple is not None:
+        return Awaited(simple, _FEEDING)
     file = child_output.file_at_child(frames)
     if file is not None:
         return Awaited(file, never_idle=True, what=child_output.WHAT, still=lambda _, those: child_output.still_waits(those))

@@ -41,19 +41,28 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import thread
 from functools import partial
 from itertools import chain
-from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import (
+    AsyncGeneratorType,
+    BuiltinMethodType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.bytecode.instructions import exception_entries_of, instructions, opname_at
-from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.bytecode.instructions import opname_at
+from stilltrue.runtime.bytecode.stack_heights import kept_in_call
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application, is_ours
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.holders.with_blocks import blocks_at, exits_of
+from stilltrue.runtime.waits.holders.with_blocks import exits_of
 from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects
 from stilltrue.runtime.waits.reachability.code_names import (
     LOCALS,
@@ -82,10 +91,6 @@ _CALLS = (threading.Thread.run.__code__, thread._WorkItem.run.__code__)  # noqa:
 _CALLED_WITH = 4
 """Number of stack slots in which these keep the called function and its arguments."""
 _CALLING = frozenset({"CALL", "PRECALL"})
-_IN_LOOP = _CALLING | {"FOR_ITER", "CACHE"}
-"""A call of a function in Python is at the ``CACHE`` behind it."""
-_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
-_MAKES_COLLECTION = frozenset({"BUILD_LIST", "BUILD_SET", "BUILD_MAP"})
 _NEXT_WITH = 3
 """Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
 _WAITS = frozenset({threading.__file__, queue.__file__})
@@ -172,7 +177,7 @@ def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | 
 
 def _is_librarys_method(thing: Any) -> bool:
     """Whether it is a kept ``event.set``: whoever gets that can end the wait without mentioning it. No block's exit is one."""
-    if type(thing) is partial:
+    if type(thing) is partial or (issubclass(type(thing), BuiltinMethodType) and type(thing.__self__) is queue.SimpleQueue):
         return True
     code, _, _ = compat.code_behind(thing) if type(thing) is MethodType else (None, {}, None)
     return code is not None and not is_application(code) and not code.co_name.startswith("__")
@@ -335,7 +340,8 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
     if code.co_flags & _SUSPENDED and id(frame) not in found.loops.hidden:  # its generator or coroutine is a referrer itself
         return
     slots = _slots_in_call(frame, called)
-    read = compat.frame_references(frame, slots)
+    kept = kept_in_call(code, frame.f_lasti, compiled=called is None) if slots is None else None
+    read = compat.frame_references(frame, slots or kept or 0)
     if read is None:
         found.is_whole = False
         return
@@ -347,7 +353,7 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
             leads_nowhere = (waits and not is_called) or held in found.loops.suspended
             dropped = name and not found.keeps_generators and not _is_read_again(frame, name)
             yield held, None if leads_nowhere or dropped else name
-    exits = exits_of(frame) if not slots and _has_methods(found) else []
+    exits = exits_of(frame) if kept is None and _has_methods(found) else []  # else they have been read with the stack
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
 
 
@@ -361,8 +367,8 @@ def _is_librarys_own(frame: FrameType) -> bool:
     return compat.module_of(type(variables_of(frame).get("self"))) in ("threading", "queue", "builtins", "NoneType")
 
 
-def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
-    """The number of stack slots in which a frame keeps what it has called, as far as it is known."""
+def _slots_in_call(frame: FrameType, called: FrameType | None) -> int | None:
+    """The number of stack slots in which a frame of a library keeps what it has called; None for any other."""
     if _keeps_arguments(frame, called):
         return _CALLED_WITH
     operation = opname_at(frame.f_code, frame.f_lasti)
@@ -370,25 +376,9 @@ def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
     feeds = (asks and compat.is_feeding(frame)) or feeds_requests(frame.f_code)
     if feeds and operation in _CALLING:
         return _NEXT_WITH
-    return _iterators_at(frame.f_code, frame.f_lasti) if operation in _IN_LOOP else 0
-
-
-@cached_by_code
-def _iterators_at(code: CodeType, at: int) -> int:
-    """The number of stack slots that a frame uses while it gets the next item of a loop, or calls something in one.
-
-    They are iterators, exit methods of ``with`` blocks and, in a comprehension, the collection that it makes. 0 outside loops,
-    or if there may be something else as well: in exception handlers.
-    """
-    loops = [one.offset for one in instructions(code) if one.opname == "FOR_ITER" and one.offset <= at < one.argval]
-    inner = max(
-        (one for one in exception_entries_of(code) if one.start <= at < one.end), key=lambda one: one.depth, default=None
-    )
-    if inner is not None and opname_at(code, inner.start) in _MAKES_COLLECTION:  # a comprehension, since Python 3.12
-        return int(inner.depth + sum(one > inner.start for one in loops))
-    made = 1 if code.co_name in _COMPREHENSIONS else 0
-    slots = made + len(loops) + len(blocks_at(code, at))
-    return slots if loops and (inner is None or int(inner.depth) <= slots) else 0
+    if compat.is_loop_step(frame.f_code) and operation == "CALL_FUNCTION_EX":  # of the context's compiled run()
+        return kept_in_call(frame.f_code, frame.f_lasti, compiled=True)
+    return None
 
 
 def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:

@@ -2,10 +2,11 @@
 
 Rules:
 
-1. A thread in :mod:`threading` or :mod:`queue`, or in a method of a :class:`concurrent.futures.Future` for which no other rule
-   knows who completes it, that waits without a timeout, called by the application or as the iterator of a call's requests
-   (``iter(queue.get, None)``), waits for any party that can reach the object, to set, notify, feed, empty or complete it. One
-   that waits for a child process, which waits at a pipe, does so for any party that can reach the pipe's file
+1. A thread in :mod:`threading` or :mod:`queue` (:mod:`~stilltrue.runtime.waits.reachability.simple_queues` has the compiled
+   one), or in a method of a :class:`concurrent.futures.Future` for which no other rule knows who completes it, that waits
+   without a timeout, called by the application or as the iterator of a call's requests (``iter(queue.get, None)``), waits for
+   any party that can reach the object, to set, notify, feed, empty or complete it. One that waits for a child process, which
+   waits at a pipe, does so for any party that can reach the pipe's file
    (:mod:`~stilltrue.runtime.waits.pipes.child_output`, :mod:`~stilltrue.runtime.waits.pipes.child_files`). The agent's own
    thread tries to prove which parties these are (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has
    waited since the previous cut. If the proof fails, it is tried again after twice the time.
@@ -14,8 +15,8 @@ Rules:
 3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
    does not count as waiting. A thread does not park if another of these is about to wake it, or if a party waits for its end,
    its item, its call or its lock. A thread that waits in a loop is an idle worker.
-4. A thread never parks at a full queue, at a barrier, while it waits for a child, or for the items of a queue to be done: it
-   depends on others, even if these have ended or forgotten it.
+4. A thread never parks at a full queue, a barrier or a future, while it waits for a child, or for the items of a queue to be
+   done: it depends on others, even if these have ended or forgotten it.
 5. A thread that does not park, and whose object no other party can reach, waits for itself.
 6. An idle worker does not park if a thread that does not park either waits for it. It waits for that thread, which might feed
    it.
@@ -57,6 +58,7 @@ SHARE_OF_TIME = 0.02
 """Largest share of the agent's time to spend on searches."""
 SAVED_SECONDS_MAX = 1.0
 """Processor time that this share may save up for them, so that a first one that fails is soon followed by another."""
+_GET = "get"
 _CONDITIONS = ("_cond", "_condition", "not_empty", "not_full", "all_tasks_done")
 _Frames = Mapping[int, Sequence[FrameType]]
 T = TypeVar("T", int, Task)
@@ -341,5 +343,5 @@ def _is_to_be_woken(ident: int, wait: SeenWait, running: _Frames) -> bool:
 
 
 def _is_in_loop(frames: Sequence[FrameType]) -> bool:
-    every = zip(frames[1:], frames, strict=False)
-    return any(is_looped(one.f_code, one.f_lasti, inner.f_code.co_name) for one, inner in every if is_application(one.f_code))
+    every = zip(frames, (_GET, *(one.f_code.co_name for one in frames)), strict=False)  # only a compiled get() has no frame
+    return any(is_looped(one.f_code, one.f_lasti, called) for one, called in every if is_application(one.f_code))

@@ -1,0 +1,194 @@
+"""A thread that calls something keeps what it will call next, and its arguments, on its frame's stack: it alone has these."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from stilltrue import Agent
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
+from tests.client.look.worlds import look_at
+from tests.client.waits.test_thread_waits import (
+    FAR_SECONDS,
+    PATIENCE_SECONDS,
+    Threads,
+    _there,
+    awaited,
+    needs_memory,
+    reaching,
+    reported,
+    threads,
+    until_all_wait,
+)
+
+__all__ = ["threads"]
+pytestmark = pytest.mark.usefixtures("only_this_file_counts")
+
+
+class _Mailbox:
+    """Its queue is reached through it alone."""
+
+    def __init__(self, todo: Any) -> None:
+        self.todo = todo
+
+    def handle(self, *_: Any, **__: Any) -> Any:
+        """Take an item."""
+
+    def run(self) -> None:
+        self.handle(self.todo.get())
+
+    def among_others(self) -> None:
+        with contextlib.suppress(KeyError):
+            self.handle([], [(one, self.handle(len("a"), self.todo.get(), more=1)) for one in ("a", "b")])
+
+    def by_name(self) -> None:
+        with contextlib.suppress(KeyError), contextlib.suppress(ValueError):
+            self.handle(first=self.handle, second=self.todo.get())
+
+
+@needs_memory
+@pytest.mark.parametrize("run", [_Mailbox.run, _Mailbox.among_others, _Mailbox.by_name], ids=lambda one: one.__name__)
+def test_a_frame_keeps_what_it_will_call_on_its_stack(run: Callable[[_Mailbox], None], threads: Threads) -> None:
+    todo = queue.Queue[Any]()
+    things, thing = [_Mailbox(todo)], OwnRef(todo)
+    threads.begin("other", lambda: run(things.pop()))
+    threads.ends.append(lambda: [_there(thing).put(None) for _ in "ab"])
+    del todo
+    until_all_wait("other")
+    assert reaching(thing) == {"other"}
+
+
+# -- SimpleQueue -----------------------------------------------------------------------------------------------------------
+
+
+def until_all_get(*names: str) -> None:
+    """Wait until the threads with these names wait for an item of a ``SimpleQueue``."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        idents = {one.name: one.ident for one in compat.threads().values()}
+        every = frames_of_threads()
+        frames = [every.get(idents.get(name) or 0, []) for name in names]
+        if all(one and queue_awaited(one[0]) is not None for one in frames):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{names} do not wait")
+
+
+def _get(todo: Any) -> None:
+    while todo.get() is not None:
+        pass
+
+
+def _by_method(todo: Any) -> None:
+    get = todo.get
+    del todo
+    while get() is not None:
+        pass
+
+
+def _iterate(todo: Any) -> None:
+    for _ in iter(todo.get, None):
+        pass
+
+
+def _handle(todo: Any) -> None:
+    _Mailbox(todo).run()
+
+
+@needs_memory
+@pytest.mark.parametrize("work", [_get, _by_method, _iterate, _handle], ids=lambda one: one.__name__)
+def test_a_worker_at_a_simple_queue_that_is_joined_is_reported(
+    work: Callable[[Any], None], alone: Callable[..., Agent], threads: Threads
+) -> None:
+    """A published bug: there is one sentinel for two workers."""
+
+    def run() -> None:
+        todo = queue.SimpleQueue[Any]()
+        things.append(OwnRef(todo))
+        workers = [threads.begin(name, work, todo) for name in ("a", "b")]
+        del todo
+        for worker in workers:
+            worker.join()
+
+    things: list[OwnRef] = []
+    threads.begin("main", run)
+    threads.ends.append(lambda: [_there(things[0]).put(None) for _ in "ab"])
+    until_all_get("a", "b")
+    agent = alone("one")
+    report = reported(agent, "a", "b")
+    assert awaited(report)["a"] == {"b"}
+    looks = [one for one in look_at(agent, report).parties if one.party.endswith((":a", ":b"))]
+    assert [(one.unchanged, one.ways_out, one.doubt) for one in looks] == [(True, (), "")] * 2
+
+
+def _feeds(todo: Any, gate: threading.Event) -> None:
+    gate.wait()
+    todo.put(None)
+
+
+def _puts(put: Any, gate: threading.Event) -> None:
+    gate.wait()
+    put(None)
+
+
+@needs_memory
+@pytest.mark.parametrize("by_method", [False, True])
+def test_who_may_feed_a_simple_queue_can_end_the_wait(by_method: bool, threads: Threads) -> None:
+    todo, gate = queue.SimpleQueue[Any](), threading.Event()
+    thing = OwnRef(todo)
+    things = [todo]
+    threads.begin("other", lambda: _get(things.pop()))
+    if by_method:
+        threads.begin("feeder", _puts, todo.put, gate)
+    else:
+        threads.begin("feeder", _feeds, todo, gate)
+    threads.ends.append(gate.set)
+    del todo
+    until_all_get("other")
+    until_all_wait("feeder")
+    assert reaching(thing) == {"other", "feeder"}
+
+
+def _with_limit(todo: Any) -> None:
+    with contextlib.suppress(queue.Empty):
+        todo.get(timeout=FAR_SECONDS)
+
+
+def _with_limit_by_place(todo: Any) -> None:
+    with contextlib.suppress(queue.Empty):
+        todo.get(True, FAR_SECONDS)
+
+
+@needs_memory
+@pytest.mark.parametrize("work", [_with_limit, _with_limit_by_place], ids=lambda one: one.__name__)
+def test_a_get_with_a_timeout_is_not_a_wait(work: Callable[[Any], None], threads: Threads) -> None:
+    todo = queue.SimpleQueue[Any]()
+    worker = threads.begin("other", work, todo)
+    threads.ends.append(lambda: todo.put(None))
+    time.sleep(0.1)
+    assert queue_awaited(frames_of_threads()[worker.ident or 0][0]) is None
+
+
+@needs_memory
+def test_a_queue_with_an_item_is_not_waited_for(threads: Threads) -> None:
+    def frames_at_get() -> Iterator[Any]:
+        todo = queue.SimpleQueue[Any]()
+        worker = threads.begin("other", _get, todo)
+        until_all_get("other")
+        frame = frames_of_threads()[worker.ident or 0][0]
+        yield queue_awaited(frame)
+        todo.put(None)
+        yield queue_awaited(frame)
+
+    waiting, fed = frames_at_get()
+    assert waiting is not None
+    assert fed is None
