@@ -2272,6 +2272,13 @@ MUTANTS = (
         "tests/client/look/ways_out/test_signalling_children.py::test_a_child_that_knows_its_parents_id_is_doubt",
     ),
     Mutant(
+        "a child may end with the thread that has started it",
+        "stilltrue.runtime.waits.pipes.signallers",
+        " or any(map(_may_end_with_its_starter, chain))",
+        "",
+        "tests/client/waits/test_child_files.py::test_a_child_may_end_with_the_thread_that_has_started_it",
+    ),
+    Mutant(
         "a script may send signals",
         "stilltrue.runtime.introspection.linux.signal_senders",
         "return bool(script and _script_sends(called, _text_of(pid, script))) or ",

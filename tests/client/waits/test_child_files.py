@@ -281,29 +281,54 @@ def test_a_process_that_may_find_the_childs_id_is_found_by_the_look(alone: Calla
     assert_another_is_noticed(agent, give, others)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"""COMMAND = ["perl", "-e", "{"alarm"} 60; exec @ARGV", "cat"]""",
-        f"""ENDS_WITH_ITS_THREAD = "libc.{"prctl"}(1, signal.SIGKILL)" """,
-    ],
-    ids=["alarm", "end of a thread"],
-)
 def test_a_child_may_have_an_alarm_that_the_program_mentions(
-    alone: Callable[..., Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    alone: Callable[..., Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = alone("here")
     monkeypatch.setattr(signallers, "_ALARMS", Mentions(signallers._ALARMS._wanted.pattern.decode(), own_only=True))
-    (tmp_path / "alarms_its_child.py").write_text(text)
-    sys.path.insert(0, str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "alarms_its_child.py").write_text(f"""COMMAND = ["perl", "-e", "{"alarm"} 60; exec @ARGV", "cat"]""")
     try:
         importlib.import_module("alarms_its_child")
         with using(FILLS_ERRORS, reads_lines, **OUTPUTS):
             wait_until_for(agent, WAITER)
             assert not looked_at(agent).unchanged
     finally:
-        sys.path.remove(str(tmp_path))
         sys.modules.pop("alarms_its_child", None)
+
+
+@pytest.mark.parametrize(
+    ("then", "ends"), [("child.wait()", False), ("threading.Event().wait()", False), ("time.sleep(9)", True)]
+)
+def test_a_child_may_end_with_the_thread_that_has_started_it(then: str, ends: bool) -> None:
+    told = subprocess.run([sys.executable, "-c", STARTS.format(then=then)], check=True, capture_output=True, text=True).stdout
+    assert told.split() == [str(ends), "False"]
+
+
+STARTS = """
+import os, subprocess, sys, threading, time
+from stilltrue.runtime.waits.pipes import signallers
+from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
+
+signallers._ENDS_WITH_THREADS.found = "a mention"
+sleeps = [sys.executable, "-ISc", "import time; time.sleep(60)"]
+started, begun = [], threading.Event()
+
+def starts():
+    child = subprocess.Popen(sleeps)
+    started.append(child)
+    begun.set()
+    {then}
+
+threading.Thread(target=starts, daemon=True).start()
+begun.wait()
+time.sleep(0.2)
+own = subprocess.Popen(sleeps)
+print(may_be_signalled((started[0].pid,)), may_be_signalled((own.pid,)), flush=True)
+own.kill()
+started[0].kill()
+os._exit(0)
+"""
 
 
 def test_what_a_child_has_left_behind_may_signal_it(alone: Callable[..., Agent]) -> None:

@@ -181,6 +181,15 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def starter_of(child: int) -> int | None:
+    """The thread (native id) of this process that has started a child; None if unknown."""
+    for thread in (_PROC / "self/task").iterdir() if _LISTS_CHILDREN else ():
+        with contextlib.suppress(OSError):  # the thread has ended
+            if str(child) in (thread / "children").read_text().split():
+                return int(thread.name)
+    return None
+
+
 def _children_by_parent(parent: int) -> list[int]:
     """The same on a kernel that does not list children: by the parent of every process."""
     every = [(pid, _stat_of(str(pid))[1]) for pid in all_processes()]

@@ -26,6 +26,7 @@ from stilltrue.runtime.introspection.linux.child_threads import (
     is_forked,
     is_of_grpc,
     may_be_interrupted,
+    polls_without_end,
     switches_of,
     threads_in,
 )
@@ -90,6 +91,16 @@ def tree_of(pid: int) -> Tree | None:
 def is_call(number: int, call: str) -> bool:
     """Whether a system call of this number is one to ``call``: to read, or to write."""
     return number in _CALLS.get((os.uname().machine, call), ())
+
+
+def stands_still(thread: int) -> bool:
+    """Whether a thread of this process (native id) is in a call like those of rule 1, or waits for descriptors without end."""
+    try:
+        words = (_PROC / "self/task" / str(thread) / "syscall").read_text().split()
+        in_call = _place_of(_PROC / "self", words) is not None or at_own_futex(words) or _is_for_child(words)
+    except (OSError, ValueError):  # it has ended, or is not shown
+        return False
+    return in_call or polls_without_end(thread) is True
 
 
 def _read(pid: int) -> _Waits | None:

@@ -9,8 +9,8 @@ Rules:
    own, if the program's own files mention sending signals, and the ids of processes.
 4. Linux does not show an alarm. A child may have one if the program's own files mention it (``preexec_fn=lambda: alarm(60)``,
    ``["perl", "-e", "alarm 60; exec @ARGV"]``). An alarm without a handler in a child's own program is assumed not to exist.
-5. Nor does Linux show that a child is killed when the thread that started it ends (``prctl(PR_SET_PDEATHSIG)``): so a mention
-   of that counts, too.
+5. Nor does Linux show that a child is killed when the thread that started it ends (``prctl(PR_SET_PDEATHSIG)``). So a mention
+   of that counts, too, if this thread is not the main one and may go on: most such children end with the process.
 """
 
 from __future__ import annotations
@@ -18,25 +18,43 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from stilltrue.runtime.introspection.linux.child_processes import all_processes, child_processes, orphans, process_at
+from stilltrue.runtime.introspection.linux.child_processes import (
+    all_processes,
+    child_processes,
+    orphans,
+    parent_of,
+    process_at,
+    starter_of,
+)
 from stilltrue.runtime.introspection.linux.signal_senders import command_line_of, is_told, may_find
 from stilltrue.runtime.waits.databases.source_search import Mentions
+from stilltrue.runtime.waits.pipes.process_trees import stands_still
 
 _SENDS = Mentions(r"\bos\.kill|\bpidfd_send_signal\b|\bimport\b[^\n]*\bkill|\bpsutil\b", own_only=True)
 _TELLS = Mentions(r"\.pid\b", own_only=True)
-_ALARMS = Mentions(r"\balarm(\s*\(|\s+(\d|shift\b|[$@]))|\bsetitimer\b|pdeathsig|\bprctl\s*\(\s*1\b", own_only=True)
+_ALARMS = Mentions(r"\balarm(\s*\(|\s+(\d|shift\b|[$@]))|\bsetitimer\b", own_only=True)
+_ENDS_WITH_THREADS = Mentions(r"pdeathsig|\bprctl\s*\(\s*1\b", own_only=True)
 
 
 def may_be_signalled(chain: Sequence[int]) -> bool:
     """Whether another process, or an alarm, may interrupt a child, or one of those that it waits for (``chain``)."""
     if any(is_told(command_line_of(one), chain) for one in all_processes() if one not in chain and one != os.getpid()):
         return True
-    return _has_left_others(chain) or _started_signal(chain) or not _ALARMS.search() or bool(_ALARMS.found)
+    has_alarm = not _ALARMS.search() or bool(_ALARMS.found)
+    return _has_left_others(chain) or _started_signal(chain) or has_alarm or any(map(_may_end_with_its_starter, chain))
 
 
 def _has_left_others(chain: Sequence[int]) -> bool:
     child = process_at(chain[0])
     return child is None or bool(orphans(child.started, chain, group_of=chain[0]))
+
+
+def _may_end_with_its_starter(child: int) -> bool:
+    """Rule 5."""
+    if _ENDS_WITH_THREADS.search() and not _ENDS_WITH_THREADS.found:
+        return False
+    thread = starter_of(child) if parent_of(child) == os.getpid() else os.getpid()
+    return thread is None or (thread != os.getpid() and not stands_still(thread))
 
 
 def _started_signal(chain: Sequence[int]) -> bool:
