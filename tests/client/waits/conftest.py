@@ -171,10 +171,13 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         monkeypatch.setattr(module_names, name, lambda *_: False)
     for module, name in ((processes, "_NUMBERS"), (signallers, "_SENDS"), (signallers, "_TELLS"), (signallers, "_ALARMS")):
         monkeypatch.setattr(module, name, of_this_file(getattr(module, name), own))
-    before, loops_of = {thread.ident for thread in threading.enumerate()}, on_loops.loops_of
-    monkeypatch.setattr(
-        requests, "loops_of", lambda running: loops_of({one: those for one, those in running.items() if one not in before})
-    )
+    before, loops_of = threading.enumerate(), on_loops.loops_of
+
+    def loops_of_this_test(running: Any) -> Any:
+        others = {thread.ident for thread in before if thread.is_alive()}  # a new thread gets the number of one that has ended
+        return loops_of({one: those for one, those in running.items() if one not in others})
+
+    monkeypatch.setattr(requests, "loops_of", loops_of_this_test)
     mention = on_loops.others_mention
     monkeypatch.setattr(
         requests, "others_mention", lambda paused, *rest: mention([one for one in paused if _is_in(one, own)], *rest)
