@@ -1803,6 +1803,21 @@ MUTANTS = (
         "tests/client/runtime/test_stack_heights.py::test_a_call_of_compiled_code_keeps_its_function_and_arguments",
     ),
     Mutant(
+        "a generator that others have is not the loop's alone",
+        "stilltrue.runtime.waits.holders.loops_over_generators",
+        "sys.getrefcount(found[-1]) - _OURS == 1",
+        "sys.getrefcount(found[-1]) - _OURS >= 1",
+        "tests/client/waits/holders/test_loops_over_generators.py"
+        "::test_a_generator_that_others_have_or_that_holds_nothing_has_no_known_holder",
+    ),
+    Mutant(
+        "a thread may have been given the wait itself",
+        "stilltrue.runtime.waits.reachability.awaited_objects",
+        "is_application(code) or feeds_requests(code) or code in _RUNNING",
+        "is_application(code) or feeds_requests(code)",
+        "tests/client/waits/test_values_in_calls.py::test_a_wait_that_a_thread_or_an_executor_was_given_to_run_counts",
+    ),
+    Mutant(
         "a SimpleQueue with an item is not waited for",
         "stilltrue.runtime.waits.reachability.simple_queues",
         "return type(thing) is queue.SimpleQueue and thing.empty()",

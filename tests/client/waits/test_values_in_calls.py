@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from stilltrue import Agent
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
 from tests.client.look.worlds import look_at
 from tests.client.waits.test_thread_waits import (
@@ -192,3 +196,36 @@ def test_a_queue_with_an_item_is_not_waited_for(threads: Threads) -> None:
     waiting, fed = frames_at_get()
     assert waiting is not None
     assert fed is None
+
+
+def _in_a_thread(todo: Any, threads: Threads) -> None:
+    threads.begin("other", todo.get)
+
+
+def _in_an_executor(todo: Any, threads: Threads) -> None:
+    ThreadPoolExecutor(1, thread_name_prefix="other").submit(todo.get)
+
+
+def _in_a_context(todo: Any, threads: Threads) -> None:
+    call = functools.partial(contextvars.copy_context().run, todo.get)  # as asyncio.to_thread does
+    ThreadPoolExecutor(1, thread_name_prefix="other").submit(call)
+
+
+@needs_memory
+@pytest.mark.parametrize("begin", [_in_a_thread, _in_an_executor, _in_a_context], ids=lambda one: one.__name__)
+def test_a_wait_that_a_thread_or_an_executor_was_given_to_run_counts(
+    begin: Callable[[Any, Threads], None], threads: Threads
+) -> None:
+    todo = queue.Queue[Any]()
+    thing = OwnRef(todo)
+    begin(todo, threads)
+    threads.ends.append(lambda: _there(thing).put(None))
+    del todo
+    name = "other" if begin is _in_a_thread else "other_0"
+    until_all_wait(name)
+    ident = next(one.ident for one in compat.threads().values() if one.name == name)
+    awaited_there = awaited_in(ident or 0, frames_of_threads()[ident or 0])
+    assert awaited_there is not None
+    assert awaited_there.thing is thing()
+    del awaited_there
+    assert reaching(thing) == {name}

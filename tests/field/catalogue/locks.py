@@ -175,4 +175,15 @@ ENTRIES = (
         },
         modules=("cachebox",),
     ),
+    Entry(
+        program="generator_lock",
+        source="widely known",
+        library="threading",
+        what="A generator yields items under their collection's lock; the loop over them calls a method that needs the lock.",
+        near={
+            "limit": "the method's `acquire` has a timeout",
+            "copied": "the items are copied under the lock and yielded without it, and the loop is slow",
+            "closed": "another thread has the generator, and closes it later",
+        },
+    ),
 )

@@ -6,7 +6,8 @@ Rules:
    class acquires it on entry (:mod:`~stilltrue.runtime.waits.holders.context_managers`). If a suspended function under
    ``contextmanager`` holds the lock, so does the party in the block of the object that the function made, if no other party can
    resume the function. A party in the block of an ``ExitStack`` holds what was entered through it
-   (:mod:`~stilltrue.runtime.waits.holders.exit_stacks`).
+   (:mod:`~stilltrue.runtime.waits.holders.exit_stacks`). One in a loop over a suspended generator that no other party has holds
+   what the generator holds (:mod:`~stilltrue.runtime.waits.holders.loops_over_generators`).
 2. A party between ``acquire()`` and the ``finally`` that releases the lock holds it
    (:mod:`~stilltrue.runtime.waits.holders.try_finally`). So does one whose function has acquired the lock on every path, and
    releases only what it has acquired (:mod:`~stilltrue.runtime.waits.orphaned_locks.balance`).
@@ -40,6 +41,7 @@ from stilltrue.runtime.waits.holders.gates import Gate, may_raise, raised_in
 from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_hold_by_calls, may_release_by_calls
 from stilltrue.runtime.waits.holders.installed_packages import may_release
 from stilltrue.runtime.waits.holders.keyed_gates import keys_held_in, may_hold_key
+from stilltrue.runtime.waits.holders.loops_over_generators import iterated_by
 from stilltrue.runtime.waits.holders.queue_pools import is_pool, may_have_put, may_have_taken, taken_in
 from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may_hold_by_try_finally, releases_only_in_finally
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, METHODS, blocks_at, depth_of, exits_of, named_blocks_of
@@ -108,6 +110,10 @@ def _held_in(frame: FrameType, coroutine: Any, deep: int = 0) -> Iterator[Held]:
     if coroutine is None and None in exits:
         for one in named_blocks_of(frame, exits):
             yield from _in_block(one, deep)
+    for generator in iterated_by(frame, coroutine) if deep < _DEEP_MAX else ():
+        inner = frame_of(generator)
+        if inner is not None and not _may_have_released_any(inner):
+            yield from _held_in(inner, generator, deep + 1)
     if not _may_hold_without_block(frame.f_code):
         return
     yield from ((lock, None, _NO_FUNCTIONS) for lock in _held_without_block(frame))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, _base
+from concurrent.futures import Future, _base, thread
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -34,6 +34,7 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     Future.result.__code__: _COMPLETING,
     Future.exception.__code__: _COMPLETING,
 }
+_RUNNING = frozenset({threading.Thread.run.__code__, thread._WorkItem.run.__code__})  # noqa: SLF001 - there is no public one
 _NEVER_IDLE = frozenset(
     one.__code__ for one in (threading.Barrier.wait, queue.Queue.put, queue.Queue.join, Future.result, Future.exception)
 )
@@ -77,7 +78,8 @@ def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
 
 
 def _awaited_in_library(frames: Sequence[FrameType]) -> Awaited | None:
-    at = next((index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES), len(frames))
+    calls = (index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES or one.f_code in _RUNNING)
+    at = next(calls, len(frames))
     code = frames[at - 1].f_code
     if at == len(frames) or not _is_caller(frames[at].f_code) or code not in _WAKING:
         return None
@@ -86,5 +88,8 @@ def _awaited_in_library(frames: Sequence[FrameType]) -> Awaited | None:
 
 
 def _is_caller(code: CodeType) -> bool:
-    """Whether a function is the application's, or the agent's that asks the application's iterator for the next request."""
-    return is_application(code) or feeds_requests(code)
+    """Whether a function is the application's, or runs what that has given to a thread or an executor (``to_thread(get)``).
+
+    Or it is the agent's that asks the application's iterator for the next request.
+    """
+    return is_application(code) or feeds_requests(code) or code in _RUNNING
