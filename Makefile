@@ -19,6 +19,8 @@ WORKERS ?= 5
 WORKERS_PROGRAMS ?= 6
 WORKERS_QUICK ?= 3
 IN_GROUPS := --dist loadgroup --no-loadscope-reorder --max-worker-restart 2
+# Each worker gets its next test when it has begun the one before, so those that come first begin first.
+ONE_BY_ONE := --dist load --maxschedchunk 1
 SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
@@ -122,10 +124,10 @@ truth-ci: setup ## the same but the slowest
 	$(PYTEST) tests/truth -m "truth and not not_in_ci" -n $(WORKERS_PROGRAMS) --dist load --benchmark-disable
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
-	$(PYTEST) tests/mutants -v -n $(CPUS) --dist load --benchmark-disable
+	$(PYTEST) tests/mutants -v -n $(WORKERS) $(ONE_BY_ONE) --benchmark-disable
 
 mutants-ci: setup ## the mutants that make test leaves out
-	$(PYTEST) tests/mutants -m mutants -v -n $(CPUS) --dist load --benchmark-disable
+	$(PYTEST) tests/mutants -m mutants -v -n $(WORKERS) $(ONE_BY_ONE) --benchmark-disable
 
 MATRICES := build/matrix/oldest build/matrix/newest
 build/matrix/oldest/.ready: OF_MATRIX := grpcio==1.62.3 protobuf==4.21.6

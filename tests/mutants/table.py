@@ -24,7 +24,7 @@ _OF_CALLS = "tests/client/look/ways_out/test_ways_out_of_interceptors.py"
 class Mutant:
     """``old`` is in the source of ``module`` exactly once; with ``new`` in its place ``test`` fails, whose name is the promise.
 
-    ``quick``: it is tried in ``make test``, too.
+    ``quick``: it is tried in ``make test``, too. ``waits``: its test waits for long until it fails, so it begins early.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Mutant:
     new: str
     test: str
     quick: bool = False
+    waits: bool = False
 
 
 MUTANTS = (
@@ -156,6 +157,7 @@ MUTANTS = (
         " and not is_application(stack.frames[0].f_code)",
         "",
         "tests/client/waits/test_requests_on_loops.py::test_a_future_that_a_handler_awaits_itself_is_searched_for",
+        waits=True,
     ),
     Mutant(
         "the end of a task calls nothing",
@@ -191,6 +193,7 @@ MUTANTS = (
         "return _with_idle_tasks(waits, proved, parking)",
         "return waits",
         "tests/client/waits/test_task_waits.py::test_a_task_that_parks_waits_for_those_that_wait_only_for_it",
+        waits=True,
     ),
     Mutant(
         "a thread within a statement holds what it has for ever",
@@ -212,6 +215,7 @@ MUTANTS = (
         "return nobody and is_plain(on) and stack.task is None",
         "return False",
         "tests/client/waits/test_thread_waits.py::test_a_future_that_nobody_is_known_to_complete_is_waited_for_like_an_event",
+        waits=True,
     ),
     Mutant(
         "a program that is installed itself is taken for a library",
@@ -826,6 +830,7 @@ MUTANTS = (
         "return known or any(",
         "return any(",
         "tests/client/waits/test_task_feeders.py::test_a_generator_of_requests_waits_for_the_tasks_that_can_provide_the_next",
+        waits=True,
     ),
     Mutant(
         "who gives up a write beneath interceptors does not cancel them",
@@ -854,6 +859,7 @@ MUTANTS = (
         "else call.begin_wait()\n        try:\n            return await ask()",
         "else None\n        try:\n            return await ask()",
         "tests/client/test_shells.py::test_who_asks_how_a_call_has_ended_waits_for_its_end",
+        waits=True,
     ),
     Mutant(
         "a sibling that joins after the cut cannot fail",
@@ -942,6 +948,7 @@ MUTANTS = (
         "replaces=[name for file in bundle for name in (file.name, *file.replaces)]",
         "replaces=[]",
         "tests/archive/test_compact.py::test_a_compaction_interrupted_before_it_removes_the_old_files_is_completed",
+        waits=True,
     ),
     Mutant(
         "rows that a file lost are not missed",
@@ -1143,6 +1150,7 @@ MUTANTS = (
         " or _is_left_to_stack(every, index)",
         "",
         "tests/client/waits/holders/test_held_locks.py::test_a_party_at_this_position_holds_the_lock",
+        waits=True,
     ),
     # who runs without being named: callbacks, jobs of packages, code that comes by its name
     Mutant(
@@ -1516,6 +1524,7 @@ MUTANTS = (
         "for loop in places.loops():",
         "for loop in places.loop_threads.values():",
         "tests/client/look/test_foreign_loops.py::test_work_that_a_handler_gives_to_a_loop_run_in_pieces_is_active",
+        waits=True,
     ),
     Mutant(
         "the number of a limiter's tokens never rises",
@@ -1628,6 +1637,7 @@ MUTANTS = (
         "if len(self.taken) < 2:",
         "if True:",
         "tests/client/waits/holders/test_queue_pools.py::test_a_party_may_have_several_items",
+        waits=True,
     ),
     Mutant(
         "no request adds anything to a queue that is a pool",
@@ -1759,6 +1769,7 @@ MUTANTS = (
         "            elif _is_unread():\n                self.unread = True\n                self._call.cancel()\n",
         "",
         "tests/commands/test_serve.py::test_a_watch_is_cancelled_only_if_its_reader_has_ended",
+        waits=True,
     ),
     Mutant(
         "the end of the program waits for its threads",
@@ -1766,6 +1777,7 @@ MUTANTS = (
         "if frame.f_code is _AT_EXIT.__code__:",
         "if frame is None:",
         "tests/client/waits/test_exit.py::test_the_end_waits_for_all_threads",
+        waits=True,
     ),
     Mutant(
         "the end of the program does not wait for daemons",
@@ -1773,6 +1785,7 @@ MUTANTS = (
         "if not one.daemon and one is not threading.main_thread()",
         "if one is not threading.main_thread()",
         "tests/client/waits/test_exit.py::test_a_thread_that_somebody_may_end_does_not",
+        waits=True,
     ),
     Mutant(
         "a child may be an item of an attribute",
@@ -1780,6 +1793,7 @@ MUTANTS = (
         "(*values, *within, *islice(items, VALUES_MAX))",
         "(*values, *within)",
         "tests/client/waits/test_child_files.py::test_who_waits_at_one_pipe_of_a_child_that_waits_at_another_waits_for_itself",
+        waits=True,
     ),
     Mutant(
         "the iterator of a loop is on the stack",

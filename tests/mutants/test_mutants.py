@@ -19,30 +19,27 @@ ROOT = Path(__file__).parents[2]
 FAILED = 1
 """What pytest ends with when tests have failed; anything else is an error of ours."""
 SECONDS_MAX = 240
+PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin", "no:cacheprovider", "tests.mutants.injection")
+"""Those that the named tests need. To import all that are installed takes half of the time of a quick one."""
 
 
 def _as_parameter(mutant: Mutant) -> object:
     return pytest.param(mutant, id=mutant.name, marks=[] if mutant.quick else [pytest.mark.mutants])
 
 
-@pytest.mark.parametrize("mutant", [_as_parameter(mutant) for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", [_as_parameter(one) for one in sorted(MUTANTS, key=lambda one: not one.waits)])
 def test_the_mutant_is_noticed_by_its_test(mutant: Mutant, tmp_path: Path) -> None:
-    options = [
-        "-q",
-        "-x",
-        "-n",
-        "0",
-        "--tb=short",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tests.mutants.injection",
-        "--benchmark-disable",
-    ]
+    options = ["-q", "-x", "-n", "0", "--tb=short", *(option for one in PLUGINS for option in ("-p", one))]
+    own = {
+        "STILLTRUE_MUTANT": mutant.name,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(tmp_path),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, mutant.test],
         cwd=ROOT,
-        env={**os.environ, "STILLTRUE_MUTANT": mutant.name, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        env={**os.environ, **own},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
