@@ -2308,6 +2308,28 @@ MUTANTS = (
         "tests/client/waits/test_child_files.py::test_a_child_may_end_with_the_thread_that_has_started_it",
     ),
     Mutant(
+        "a thread may write to a closed pipe where SIGPIPE is not ignored",
+        "stilltrue.runtime.look.ways_out.kinds.failure_hooks",
+        "if may_write(place.frames)",
+        "if may_fail(place.frames)",
+        "tests/client/look/ways_out/test_failure_hooks.py"
+        "::test_a_thread_that_may_write_to_a_closed_pipe_ends_a_process_that_does_not_ignore_it",
+    ),
+    Mutant(
+        "processor time may be limited",
+        "stilltrue.runtime.look.ways_out.search",
+        " or _processor_limit()",
+        "",
+        "tests/client/look/ways_out/test_alarms.py::test_a_limit_of_processor_time_is_doubt",
+    ),
+    Mutant(
+        "a descriptor may announce by a signal what arrives",
+        "stilltrue.runtime.look.ways_out.timers_and_callbacks",
+        " if interrupted_by_sigio() else ",
+        " if False else ",
+        "tests/client/look/ways_out/test_alarms.py::test_a_descriptor_that_announces_what_arrives_interrupts_the_main_thread",
+    ),
+    Mutant(
         "a script may send signals",
         "stilltrue.runtime.introspection.linux.signal_senders",
         "return bool(script and _script_sends(called, _text_of(pid, script))) or ",

@@ -1,7 +1,10 @@
-"""Timers of the system that interrupt the main thread: those that repeat do so if their handler may raise an exception."""
+"""What the system does to a process: timers that repeat interrupt its main thread if their handler may raise an exception."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
 import signal
 import sys
 import threading
@@ -14,7 +17,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.requests.look import PartyLook
 from tests.client.look.ways_out.closing import FAR_SECONDS
-from tests.client.look.worlds import Stuck, look_at, of, report_of, serving
+from tests.client.look.worlds import Stuck, look_at, look_at_caller, of, report_of, serving
 
 LATE: list[int] = []
 
@@ -58,8 +61,46 @@ def test_a_timer_that_repeats_interrupts_the_main_thread_if_its_handler_may_rais
     alone: Callable[..., Agent], stuck: Stuck, timer: int, handler: Any, expected: bool
 ) -> None:
     number = signal.SIGALRM if timer == signal.ITIMER_REAL else signal.SIGPROF
-    before = signal.signal(number, handler)
     signal.setitimer(timer, FAR_SECONDS, FAR_SECONDS)
+    try:
+        seen = seen_with(alone, stuck, number, handler)
+    finally:
+        signal.setitimer(timer, 0)
+    assert [way.text.startswith(number.name) for way in seen.ways_out] == [True] * expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("announces", [True, False])
+def test_a_descriptor_that_announces_what_arrives_interrupts_the_main_thread(
+    alone: Callable[..., Agent], stuck: Stuck, announces: bool
+) -> None:
+    reader, writer = os.pipe()
+    if announces:
+        fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
+    try:
+        seen = seen_with(alone, stuck, signal.SIGIO, raises)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert any(way.text.startswith("SIGIO, which interrupts") for way in seen.ways_out) is announces
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_limit_of_processor_time_is_doubt(alone: Callable[..., Agent], stuck: Stuck, limited: bool) -> None:
+    before = resource.getrlimit(resource.RLIMIT_CPU)
+    if limited:
+        resource.setrlimit(resource.RLIMIT_CPU, (10**6, before[1]))
+    try:
+        seen = look_at_caller(alone, stuck, lambda get: get(b""))
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, before)
+    assert ("RLIMIT_CPU" in seen.doubt) is limited, seen.doubt
+
+
+def seen_with(alone: Callable[..., Agent], stuck: Stuck, number: signal.Signals, handler: Any) -> PartyLook:
+    """What a look sees of the main thread, in a call, if it has this handler."""
+    before = signal.signal(number, handler)
     front, back = alone("front"), alone("back")
     seen: list[PartyLook] = []
 
@@ -74,6 +115,5 @@ def test_a_timer_that_repeats_interrupts_the_main_thread_if_its_handler_may_rais
             get: Any = front.channel(channel).unary_unary("/s/Get")
             get(b"")
     finally:
-        signal.setitimer(timer, 0)
         signal.signal(number, before)
-    assert [way.text.startswith(number.name) for way in seen[0].ways_out] == [True] * expected
+    return seen[0]

@@ -127,6 +127,11 @@ def kills_the_number_in_a_file(_: Any, go: threading.Event) -> None:
         os.kill(int(Path("shop.pid").read_text()), signal.SIGCONT)
 
 
+def kills_its_shells_parent(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        os.system("kill -CONT $PPID")
+
+
 def runs_pkill(_: Any, go: threading.Event) -> None:
     if not go.wait(FAR_SECONDS):
         os.system("pkill -CONT -f nobody-has-this-name")
@@ -337,6 +342,7 @@ ENDING = [
         runs_a_shell,
         kills_the_number_in_a_file,
         runs_pkill,
+        kills_its_shells_parent,
         restarts_the_machine,
         has_systemd_restart_it,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.threads_and_tasks import Places
 from stilltrue.runtime.look.code.failure import may_fail
 from stilltrue.runtime.look.progress.stack_ahead import frames_of_task
-from stilltrue.runtime.look.ways_out.kinds.failure_hooks import hooks_of_failure
+from stilltrue.runtime.look.ways_out.kinds.failure_hooks import broken_pipe, hooks_of_failure
 from stilltrue.runtime.parties import Parties
 from tests.client.look.test_leaving_loops import way_out_beside
 from tests.client.look.ways_out.closing import FAR_SECONDS, Holder, may_close_the_channel
@@ -127,6 +128,27 @@ def test_a_failure_hook_may_pass_on_the_exception(
     monkeypatch.setattr(threading, "excepthook", tells_the_other)
     monkeypatch.setattr(sys, "excepthook", exits_with_three)
     assert may_close_the_channel(alone, stuck, sees_no_progress)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGPIPE")
+@pytest.mark.parametrize(("holder", "expected"), [(pings_and_forgives, True), (only_waits, False)], ids=["calls", "waits"])
+def test_a_thread_that_may_write_to_a_closed_pipe_ends_a_process_that_does_not_ignore_it(
+    alone: Callable[..., Agent], stuck: Stuck, holder: Holder, expected: bool
+) -> None:
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        beside = threading.Thread(target=holder, args=(None, stuck.go))
+        beside.start()
+        while not _is_waiting(beside):
+            time.sleep(0.01)
+        places = Places(Parties(ProcessName("front")))
+        hook = broken_pipe(places)
+        assert (hook is not None and beside.ident in hook.threads) is expected
+        stuck.go.set()
+        beside.join()
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+    assert broken_pipe(places) is None
 
 
 # -- event loops -------------------------------------------------------------------------------------------------------

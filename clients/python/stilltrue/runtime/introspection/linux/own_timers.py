@@ -1,12 +1,16 @@
 """What runs for this process without Python: armed timer descriptors of Linux, and threads that Python has not started.
 
+Also what makes the system send it a signal: a limit of processor time, and descriptors that announce by SIGIO what arrives.
+
 Elsewhere than on Linux none are seen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +20,9 @@ from stilltrue.runtime.introspection.linux.child_threads import OF_GRPC
 
 _SELF = Path("/proc/self")
 _TIMER = "anon_inode:[timerfd]"
+_FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.M)
+_LIMITS = re.compile(r"^Max cpu time\s+(\w+)\s+(\w+)", re.M)
+"""The limit at which the process gets SIGXCPU, and the one at which it is killed."""
 _LEFT = re.compile(r"^it_value: \((\d+), (\d+)\)$", re.M)
 
 
@@ -31,6 +38,27 @@ def armed_timers() -> dict[int, float]:
         if left is not None and any(map(int, left.groups())):
             found[int(name)] = int(left[1]) + int(left[2]) / 1e9
     return found
+
+
+def processor_seconds_max() -> float | None:
+    """The processor time after which the system ends this process (``RLIMIT_CPU``); None: there is no limit."""
+    try:
+        limits = _LIMITS.search((_SELF / "limits").read_text())
+    except OSError:  # this is not Linux
+        return None
+    ends = signal.getsignal(signal.SIGXCPU) is signal.SIG_DFL
+    limit = None if limits is None else limits[1 if ends else 2]
+    return None if limit is None or not limit.isdecimal() else float(limit)
+
+
+def sends_sigio() -> bool:
+    """Whether a descriptor of this process sends a signal when something arrives (``O_ASYNC``)."""
+    for name in _names(_SELF / "fdinfo"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            flags = _FLAGS.search((_SELF / "fdinfo" / name).read_text())
+            if flags is not None and int(flags[1], 8) & os.O_ASYNC:
+                return True
+    return False
 
 
 def thread_age(thread: int) -> float | None:

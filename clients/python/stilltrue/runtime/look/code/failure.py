@@ -39,6 +39,21 @@ def may_fail(frames: Iterable[FrameType]) -> bool:
     return bool(inner)
 
 
+def may_write(frames: Iterable[FrameType]) -> bool:
+    """Whether the application's ``frames`` may still call what rule 2 does not name, and so write to a pipe or a socket."""
+    return any(_calls_more(frame.f_code, frame.f_lasti) for frame in frames if is_application(frame.f_code))
+
+
+@cached_by_code
+def _calls_more(code: CodeType, at: int) -> bool:
+    try:
+        every = list(instructions(code))
+        calling = (one for index in reached_from(code, at) if (one := every[index]).opname in CALLING)
+        return any(_called_at(every, one) not in _HARMLESS for one in calling)
+    except Exception:  # noqa: BLE001 - bytecode of another kind
+        return True
+
+
 def call_may_fail(code: CodeType) -> bool:
     """Whether an exception may escape a function that has not been called yet."""
     return _may_raise(code, -1, False)

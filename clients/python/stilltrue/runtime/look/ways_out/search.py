@@ -16,6 +16,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.cut.client_interceptors import interceptor_tasks
+from stilltrue.runtime.introspection.linux.own_timers import processor_seconds_max
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application, is_own_code, position_of
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
@@ -128,7 +129,7 @@ class Search:
         finally:
             self._analysis.forget()
             clear_caches()  # application objects are not kept
-        unread = (signalling_child() or self._greenlets()) if found else ""
+        unread = (signalling_child() or self._greenlets() or _processor_limit()) if found else ""
         for one in found.values():
             one.doubt = one.doubt or unread
             self._check_signals_and_server(one)
@@ -403,6 +404,12 @@ class Search:
             one.add_way_out("its request iterator, which may fail once the current request has been sent", feeding.party)
         else:  # it is asked again when the current request has been sent
             one.doubt = one.doubt or "gRPC is sending one of its requests"
+
+
+def _processor_limit() -> str:
+    """Why the system may end the process, as text; empty: it does not."""
+    limit = processor_seconds_max()
+    return "" if limit is None else f"the system ends its process after {limit:.0f} s of processor time (RLIMIT_CPU)"
 
 
 def _doubt_from_interceptors(place: Place, suspected: Container[Task]) -> str:

@@ -25,7 +25,12 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     own_reached_by_all,
 )
 from stilltrue.runtime.look.ways_out.actors import Actor, of_callbacks
-from stilltrue.runtime.look.ways_out.kinds.wakers import given_to_package, protocol_methods, signal_callbacks
+from stilltrue.runtime.look.ways_out.kinds.wakers import (
+    given_to_package,
+    interrupted_by_sigio,
+    protocol_methods,
+    signal_callbacks,
+)
 from stilltrue.runtime.waits.resolvers.executors import items_behind
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
@@ -122,7 +127,7 @@ def pending_alarm() -> str:
         once = timer == signal.ITIMER_REAL and not signal.getitimer(timer)[1]
         if callable(handler) and (once or callback_raises(handler)):
             return f"{number.name}, which interrupts the main thread in {seconds:.1f} s"
-    return ""
+    return "SIGIO, which interrupts the main thread when a descriptor is ready" if interrupted_by_sigio() else ""
 
 
 def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:

@@ -55,7 +55,7 @@ from stilltrue.runtime.look.ways_out.kinds.exits import (
     ends_process,
     interrupts_any_thread,
 )
-from stilltrue.runtime.look.ways_out.kinds.failure_hooks import hooks_of_failure
+from stilltrue.runtime.look.ways_out.kinds.failure_hooks import broken_pipe, hooks_of_failure
 from stilltrue.runtime.look.ways_out.kinds.finalization import (
     may_drop,
     may_drop_closing_object,
@@ -120,6 +120,8 @@ def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Itera
     for hook in hooks_of_failure(places):
         for closer in _callback_closers(hook.callback, (), hook.text, hook.loop):
             yield replace(closer, progress=functools.partial(analysis.of_failure, hook))
+    if (writing := broken_pipe(places)) is not None:
+        yield Closer(text=writing.text, process=True, progress=functools.partial(analysis.of_failure, writing))
     for one in functions_given_to_c():
         yield from _callback_closers(one, (), "which code in C may call")
 

@@ -113,7 +113,8 @@ def _runs_ending_command(code: CodeType) -> bool:
     """Whether one of the code's texts is a command that may end this program, whatever its process id."""
     texts = list(texts_in(code.co_consts))
     supervises = any(map(_SUPERVISING_COMMAND.search, texts)) and any(map(_SUPERVISED.search, texts))
-    return supervises or any(map(_ENDING_COMMAND.search, texts))
+    parent = any("$PPID" in text and _COMMAND.search(text) for text in texts)  # a shell's, which is this process
+    return supervises or parent or any(map(_ENDING_COMMAND.search, texts))
 
 
 @cached_by_code

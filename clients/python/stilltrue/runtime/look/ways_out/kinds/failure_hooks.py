@@ -5,11 +5,14 @@ Rules:
 1. ``threading.excepthook`` is called for a failed thread, ``sys.excepthook`` for the main thread, and a loop's exception
    handler for its tasks and callbacks. A thread hook that names ``excepthook`` passes failures on to the other hook.
 2. Threads and tasks that make progress fail if the code ahead of them may fail (:mod:`~stilltrue.runtime.look.code.failure`).
+3. A program that does not ignore SIGPIPE, as Python does unless it is told otherwise, ends when it writes to a closed pipe or
+   socket: so a thread or task may do that makes progress and calls anything else than what sleeps, waits or logs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,7 +23,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, is_application_callback
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
-from stilltrue.runtime.look.code.failure import call_may_fail, may_fail
+from stilltrue.runtime.look.code.failure import call_may_fail, may_fail, may_write
 from stilltrue.runtime.look.progress.stack_ahead import frames_of_task
 
 
@@ -47,6 +50,18 @@ def hooks_of_failure(places: Places) -> Iterator[Hook]:
         handler = compat.exception_handler_of(loop)
         if is_application_callback(handler):
             yield from _of_loop(handler, loop)
+
+
+def broken_pipe(places: Places) -> Hook | None:
+    """What may write to a closed pipe or socket if that ends the process (rule 3); None: nothing."""
+    if not hasattr(signal, "SIGPIPE") or signal.getsignal(signal.SIGPIPE) is not signal.SIG_DFL:
+        return None
+    others = [place for place in places.threads.values() if place.ident != threading.get_ident()]
+    threads = tuple(place.ident for place in others if may_write(place.frames))
+    every = (task for loop in places.loops() for task in compat.tasks_of(loop) or ())
+    tasks = tuple(task for task in every if may_write(frames_of_task(task)))
+    text = "SIGPIPE, which ends the process when it writes to a closed pipe"
+    return Hook(callback=None, text=text, threads=threads, tasks=tasks) if threads or tasks else None
 
 
 def _of_threads(hook: Any, places: list[Place]) -> Iterator[Hook]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.linux.own_timers import sends_sigio
 from stilltrue.runtime.introspection.origins import (
     is_application,
     is_application_callback,
@@ -271,6 +272,13 @@ def _signals_to_come() -> Iterator[tuple[signal.Signals, str]]:
     for timer, seconds in compat.alarms().items():
         yield compat.SIGNALS_OF_ALARMS[timer], f"called by a timer in {seconds:.1f} s"
     yield signal.SIGCHLD, "called when a child process ends"
+    if interrupted_by_sigio():
+        yield signal.SIGIO, "called when a descriptor is ready"
+
+
+def interrupted_by_sigio() -> bool:
+    """Whether the application handles SIGIO, and a descriptor sends it."""
+    return hasattr(signal, "SIGIO") and callable(signal.getsignal(signal.SIGIO)) and sends_sigio()
 
 
 def callbacks_of_starting_thread(started: threading.Thread) -> Iterator[Callback]:
