@@ -1832,6 +1832,20 @@ MUTANTS = (
         "tests/client/waits/test_values_in_calls.py::test_a_wait_that_a_thread_or_an_executor_was_given_to_run_counts",
     ),
     Mutant(
+        "a reader of answers does not park at its own question",
+        "stilltrue.runtime.waits.reachability.waking",
+        "return any(is_application(one.f_code) and not _COMPLETING.isdisjoint(_named_ahead(one)) for one in frames[1:])",
+        "return False",
+        "tests/client/waits/test_task_waits.py::test_a_reader_that_awaits_an_answer_to_its_own_question_waits_for_itself",
+    ),
+    Mutant(
+        "only futures to come are completed by a reader",
+        "stilltrue.runtime.waits.reachability.waking",
+        "return ahead.names if ahead.known else frozenset()",
+        "return frozenset(frame.f_code.co_names)",
+        "tests/client/waits/test_task_waits.py::test_a_task_that_has_completed_a_future_before_may_park_at_one",
+    ),
+    Mutant(
         "a SimpleQueue with an item is not waited for",
         "stilltrue.runtime.waits.reachability.simple_queues",
         "return type(thing) is queue.SimpleQueue and thing.empty()",

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -620,6 +620,77 @@ def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(
         assert not call.done()
         server, loop = servers.pop()  # if the end of the loop cancelled gRPC's own tasks, its core would write to freed memory
         asyncio.run_coroutine_threadsafe(server.stop(None), loop).result(PATIENCE_SECONDS)
+
+
+class _Answers:
+    """A reader of answers, which handles questions itself; ``pending`` has the answers to its own."""
+
+    def __init__(self, lines: asyncio.Queue[str]) -> None:
+        self.lines = lines
+        self.pending: dict[str, asyncio.Future[str]] = {}
+
+    async def ask(self) -> str:
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.pending["a"] = answer
+        return await answer
+
+    async def read(self) -> None:
+        while True:
+            line = await self.lines.get()
+            if line == "question":
+                await self.ask()
+            else:
+                self.pending.pop(line).set_result(line)
+
+    async def park_after_that(self) -> None:
+        self.pending["a"] = asyncio.get_running_loop().create_future()
+        self.pending.pop("a").set_result("")
+        await self.ask()
+
+
+@contextmanager
+def _reading(run: Callable[[_Answers], Coroutine[Any, Any, None]]) -> Iterator[None]:
+    """Run a reader as the main task of a loop in a separate thread: no other task awaits it."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    begun = threading.Event()
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name("reader")
+        del task
+        loops.append(asyncio.get_running_loop())
+        loops[0].call_soon(begun.set)
+        lines = asyncio.Queue[str]()
+        lines.put_nowait("question")
+        with suppress(asyncio.CancelledError):
+            await run(_Answers(lines))
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        loops[0].call_soon_threadsafe(_cancel_all, loops[0])
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
+def test_a_reader_that_awaits_an_answer_to_its_own_question_waits_for_itself(alone: Callable[..., Agent]) -> None:
+    agent = alone("one")
+    with _reading(_Answers.read):
+        report = report_when(agent, lambda report: "reader" in waits_of(report))
+        assert waits_of(report)["reader"] == {"reader"}
+        assert [(one.unchanged, one.ways_out, one.doubt) for one in look_at(agent, report).parties] == [(True, (), "")]
+
+
+def test_a_task_that_has_completed_a_future_before_may_park_at_one(alone: Callable[..., Agent]) -> None:
+    agent = alone("one")
+    with _reading(_Answers.park_after_that):
+        for _ in range(5):
+            time.sleep(2 * task_waits.AGAIN_SECONDS)
+            assert "reader" not in waits_of(report_of(agent))
 
 
 def _one_that_nobody_wakes() -> list[asyncio.Task[None]]:

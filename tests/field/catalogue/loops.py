@@ -38,6 +38,17 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="pydle_112",
+        source="shizmob/pydle 112",
+        library="asyncio",
+        what="The task that reads a connection awaits a handler, which asks a question and awaits the answer on it.",
+        near={
+            "limit": "the answer is awaited in `asyncio.timeout`",
+            "tasks": "handlers are tasks of their own, and the answer is slow",
+            "fails": "another task fails all questions later",
+        },
+    ),
+    Entry(
         program="multicall_93",
         source="banteg/multicall.py 93",
         library="asyncio",

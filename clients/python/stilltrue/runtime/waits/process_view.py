@@ -39,7 +39,7 @@ from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.pipes.child_output import waits_for_child
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, without_parked
-from stilltrue.runtime.waits.reachability.waking import depends_on_others
+from stilltrue.runtime.waits.reachability.waking import completes_its_own, depends_on_others
 from stilltrue.runtime.waits.registry import is_of_shells, resolve
 from stilltrue.runtime.waits.resolvers.cycles import tasks_in_cycles
 from stilltrue.runtime.waits.resolvers.executors import queued_items
@@ -212,7 +212,7 @@ class LiveProcessView:
             if stack.future is None or explained or compat.is_task(stack.future) or compat.is_gathering(stack.future):
                 continue
             depended_on = task in named or task in served or awaiters(task, through_shields=True) or depends_on_others(task)
-            if depended_on and _may_be_searched(stack):
+            if (depended_on or completes_its_own(task)) and _may_be_searched(stack):
                 yield task, stack.future
 
     # -- parties -------------------------------------------------------------------------------------------------------

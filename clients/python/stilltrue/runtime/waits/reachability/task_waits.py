@@ -16,8 +16,9 @@ Rules:
    fed. They never do anything again, which may be intended, so they do not count as waiting. A task that awaits tasks
    (``gather``, ``wait``) does not park, as it goes on when they do. Nor does a task that another of them is about to wake.
 6. A task never parks at a full queue, at a barrier, or while it waits for the items of a queue to be done: it depends on
-   others, even if these have ended or forgotten it. It is considered whether or not another party depends on it, and waits for
-   itself if no other task can reach its object.
+   others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of another that completes
+   futures: it reads the answers, and waits for one. Such a task is considered whether or not another party depends on it, and
+   waits for itself if no other task can reach its object.
 7. A task that parks does not if one that does not park waits only for such. It waits for that one, too, which might feed it.
 """
 
@@ -42,7 +43,13 @@ from stilltrue.runtime.waits.reachability.task_reach import References, kept, re
 from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
 from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, Proof, ShareOfTime
 from stilltrue.runtime.waits.reachability.thread_waits import proved as proved_of
-from stilltrue.runtime.waits.reachability.waking import awaits_grpc, depends_on_others, forget_objects, is_to_wake
+from stilltrue.runtime.waits.reachability.waking import (
+    awaits_grpc,
+    completes_its_own,
+    depends_on_others,
+    forget_objects,
+    is_to_wake,
+)
 from stilltrue.runtime.waits.wait import SeenWait, Task
 
 CUT_SECONDS_MAX = 0.01
@@ -144,7 +151,8 @@ class TaskWaits:
         for task, enders in proved.items():
             others = tuple(one for one in enders if one is not task)
             left = tuple(one for one in others if one not in parking) or (() if task in parking else others)
-            left = left or ((task,) if enders == {task} and depends_on_others(task) else ())
+            alone = enders == {task} and (depends_on_others(task) or completes_its_own(task))
+            left = left or ((task,) if alone else ())
             if left and asked[task].depended_on:
                 waits[task] = _seen(task, left)
         return _with_idle_tasks(waits, proved, parking)
@@ -267,7 +275,7 @@ def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
         found = {task for task, enders in proved.items() if not (_awaits_tasks(task) or _is_to_be_woken(task, enders))}
     finally:
         forget_objects()
-    found = {task for task in found if not depends_on_others(task)}
+    found = {task for task in found if not (depends_on_others(task) or completes_its_own(task))}
     while gone := {task for task in found if not proved[task] <= found}:
         found -= gone
     return frozenset(found)

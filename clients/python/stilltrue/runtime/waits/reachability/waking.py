@@ -66,6 +66,20 @@ def depends_on_others(task: Task) -> bool:
     return any(id(frame.f_code) in _DEPENDS_ON_OTHERS for frame in _frames_of(task))
 
 
+def completes_its_own(task: Task) -> bool:
+    """Whether a task awaits a future and is about to complete futures itself: it reads answers, and waits for one."""
+    frames = list(_frames_of(task))
+    if not frames or not is_application(frames[0].f_code):
+        return False
+    return any(is_application(one.f_code) and not _COMPLETING.isdisjoint(_named_ahead(one)) for one in frames[1:])
+
+
+def _named_ahead(frame: FrameType) -> frozenset[str]:
+    """The names in the rest of a frame's own code; none if that is not understood."""
+    ahead = ahead_of(frame.f_code, frame.f_lasti)
+    return ahead.names if ahead.known else frozenset()
+
+
 def forget_objects() -> None:
     """Clear the caches of :func:`mentioned_ahead`: application objects in them would count as references, and live on."""
     reachable_code_names.clear_caches()
