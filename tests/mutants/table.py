@@ -1846,6 +1846,20 @@ MUTANTS = (
         "tests/client/waits/test_task_waits.py::test_a_task_that_has_completed_a_future_before_may_park_at_one",
     ),
     Mutant(
+        "what is called after the lock was taken may release it",
+        "stilltrue.runtime.waits.holders.calls_on_entry",
+        "return effect if all(_is_harmless(one, thing, names, enter.__globals__) for one in after) else None",
+        "return effect",
+        "tests/client/waits/holders/test_context_managers.py::test_for_other_classes_the_holder_is_unknown",
+    ),
+    Mutant(
+        "what a method calls may release the lock",
+        "stilltrue.runtime.waits.holders.calls_on_entry",
+        "(receiver is thing and _calls_only_harmless(method, thing, deep + 1))",
+        "receiver is thing",
+        "tests/client/waits/holders/test_context_managers.py::test_for_other_classes_the_holder_is_unknown",
+    ),
+    Mutant(
         "a SimpleQueue with an item is not waited for",
         "stilltrue.runtime.waits.reachability.simple_queues",
         "return type(thing) is queue.SimpleQueue and thing.empty()",

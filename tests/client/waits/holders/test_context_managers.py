@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +15,8 @@ from stilltrue.runtime.waits.holders.held_locks import lock_inside
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.waits.conftest import Front, targets
 from tests.client.waits.resolvers.test_locks_of_tasks import waits_of
+
+log = logging.getLogger(__name__)
 
 
 class Mutex:
@@ -101,7 +105,88 @@ class Calling(Mutex):
         return self
 
     def then(self) -> None:
-        """The effect of this method is unknown."""
+        """Call nothing."""
+
+
+class Beginning(Mutex):
+    entries = 0
+
+    def __enter__(self) -> Beginning:
+        begun = time.monotonic()
+        note(self)
+        self._lock.acquire()
+        self.entries += 1
+        waited = time.monotonic() - begun
+        logging.debug("begun after %s", f"{waited} s")
+        self.begin()
+        return self
+
+    def begin(self) -> None:
+        if self.entries > 1:
+            self.count()
+
+    def count(self) -> None:
+        log.debug("more than one")
+
+
+class BeginningAsync:
+    def __init__(self) -> None:
+        self._lock: Any = asyncio.Lock()
+
+    async def __aenter__(self) -> BeginningAsync:
+        logging.debug("begins")
+        await self._lock.acquire()
+        logging.debug("begun")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def note(_: object) -> None:
+    """The effect of this function is unknown to whoever calls it."""
+
+
+class Noting(Mutex):
+    def __enter__(self) -> Noting:
+        self._lock.acquire()
+        note(self)
+        return self
+
+
+class NotingWithin(Beginning):
+    def count(self) -> None:
+        note(self)
+
+
+class OfAnother(Mutex):
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = Calling()
+
+    def __enter__(self) -> OfAnother:
+        self._lock.acquire()
+        self.other.then()
+        return self
+
+
+class SometimesBeginning(Beginning):
+    def __enter__(self) -> SometimesBeginning:
+        if self.entries:
+            self._lock.acquire()
+        self.begin()
+        return self
+
+
+class KeptFunction(Mutex):
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: Any = lambda: note(self)
+
+    def __enter__(self) -> KeptFunction:
+        self._lock.acquire()
+        self.then()
+        return self
 
 
 class Renewed(Mutex):
@@ -170,7 +255,13 @@ class LockingOnce(Locking):
         self._lock.acquire(timeout=1)
 
 
-@pytest.mark.parametrize("kind", [Mutex, Delegating, DelegatingAndCounting, Counting, Releasable, AsyncMutex, Facade, Locking])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Mutex, Delegating, DelegatingAndCounting, Counting, Releasable, AsyncMutex, Facade, Locking),
+        *(Calling, Beginning, BeginningAsync),
+    ],
+)
 def test_a_party_inside_the_block_holds_the_lock(kind: type) -> None:
     thing = kind()
     assert lock_inside(thing)[0] is thing._lock
@@ -179,8 +270,8 @@ def test_a_party_inside_the_block_holds_the_lock(kind: type) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(Trying, Sometimes, Briefly, Calling, Renewed, Unlocking, UnlockingByProperty, Keeping, NotAwaiting, object),
-        *(LockingAndReset, LockingOnce),
+        *(Trying, Sometimes, Briefly, Renewed, Unlocking, UnlockingByProperty, Keeping, NotAwaiting, object),
+        *(LockingAndReset, LockingOnce, Noting, NotingWithin, OfAnother, SometimesBeginning, KeptFunction),
     ],
 )
 def test_for_other_classes_the_holder_is_unknown(kind: type) -> None:

@@ -24,6 +24,7 @@ _NEVER_GOES_ON = frozenset(
     }
 )
 _CALLS = frozenset({"CALL", "CALL_KW"})
+_KEPT_AT = _CALLS | {"PRECALL", "CACHE", "FOR_ITER", "CALL_FUNCTION_EX"}
 _SKIPS_CACHES = sys.version_info < (3, 13)
 """Whether a frame that has called Python code stands at the last ``CACHE`` behind the call."""
 
@@ -39,22 +40,20 @@ def kept_in_call(code: CodeType, at: int, *, compiled: bool) -> int | None:
 @cached_by_code
 def _kept(code: CodeType, at: int) -> tuple[int | None, int | None]:
     """The numbers in a call of Python code, and in one of compiled code."""
-    every = tuple(instructions(code))
+    every = tuple(instructions(code)) if opname_at(code, at) in _KEPT_AT else ()
     index = next((number for number in range(len(every) - 1, -1, -1) if every[number].offset <= at), None)
-    heights = heights_of(code)
+    heights = heights_of(code) if every else None
     if index is None or heights is None:
         return None, None
     one, is_behind = every[index], opname_at(code, at) == "CACHE"
     calls = index + 1 if one.opname == "PRECALL" and index + 1 < len(every) else index
     before, called = heights.get(one.offset), every[calls]
-    if before is None:
+    if before is None or (called.opname not in _CALLS and one.opname not in ("FOR_ITER", "CALL_FUNCTION_EX")):
         return None, None
     if one.opname == "FOR_ITER":
         return before, None if is_behind else before
     if one.opname == "CALL_FUNCTION_EX":
         return None, before
-    if called.opname not in _CALLS:
-        return None, None
     at_call = heights.get(called.offset)
     left = None if at_call is None else at_call + stack_effect(called) - 1
     whole = before if calls != index or not _has_precall(every, index) else heights.get(every[index - 1].offset)

@@ -4,8 +4,10 @@ Rules:
 
 1. The class acquires the lock on entry: its ``__enter__`` (``__aenter__``) is straight-line code whose only call is
    ``acquire()`` or ``__enter__()``, without arguments, on an object reached from one of its attributes, or a method that does
-   so (:mod:`~stilltrue.runtime.waits.holders.delegates`); it awaits a coroutine. So a party inside holds the lock. Or the class
-   raises a gate (:mod:`~stilltrue.runtime.waits.holders.gates`), which its ``__exit__`` lowers.
+   so (:mod:`~stilltrue.runtime.waits.holders.delegates`); it awaits a coroutine. So a party inside holds the lock. Other calls
+   may come before it, and after it those of libraries and of the class's own methods that call nothing else
+   (:mod:`~stilltrue.runtime.waits.holders.calls_on_entry`). Or the class raises a gate
+   (:mod:`~stilltrue.runtime.waits.holders.gates`), which its ``__exit__`` lowers.
 2. Its ``__exit__`` (``__aexit__``) mentions ``release`` or the like, or calls a method that releases the same lock.
 3. Only ``__init__`` sets the attribute, so it still refers to the acquired lock.
 4. No other method mentions the releasing functions, except a method of such a name, whose callers mention it too. So the lock
@@ -19,6 +21,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.waits.holders.calls_on_entry import taken_among_others
 from stilltrue.runtime.waits.holders.delegates import RELEASES, Effect, effect_of, method_of, only_call
 from stilltrue.runtime.waits.holders.gates import Gate, raised_by
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
@@ -36,18 +39,22 @@ def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
         leave = None if enter is None or not is_application(enter.__code__) else method_of(kind, leaves)
         if enter is None or leave is None:
             continue
-        taken = _effect(enter, thing) if enter.__code__.co_argcount == 1 else None
-        if taken is None or not taken.takes:
-            continue
-        givers = RELEASES
-        if type(taken.lock) is Gate or RELEASES.isdisjoint(leave.__code__.co_names):
-            given = _effect(leave, thing)
-            if given is None or given.takes or given.lock is not taken.lock:
-                continue
-            givers |= given.functions
-        if not _is_released_elsewhere(kind, taken.attributes, givers):
-            return taken.lock, givers - RELEASES
+        for effect_on_entry in (_effect, taken_among_others) if enter.__code__.co_argcount == 1 else ():
+            taken = effect_on_entry(enter, thing)
+            givers = None if taken is None or not taken.takes else _givers_of(taken, leave, thing)
+            if taken is not None and givers is not None and not _is_released_elsewhere(kind, taken.attributes, givers):
+                return taken.lock, givers - RELEASES
     return None, frozenset()
+
+
+def _givers_of(taken: Effect, leave: FunctionType, thing: Any) -> frozenset[str] | None:
+    """The functions by which ``leave`` releases what was ``taken`` on entry (rule 2); None if it does not."""
+    if type(taken.lock) is not Gate and not RELEASES.isdisjoint(leave.__code__.co_names):
+        return RELEASES
+    given = _effect(leave, thing)
+    if given is None or given.takes or given.lock is not taken.lock:
+        return None
+    return RELEASES | given.functions
 
 
 def _effect(method: FunctionType, thing: Any) -> Effect | None:

@@ -28,7 +28,7 @@ from stilltrue.runtime.waits.resolvers.locks import AWAITED, lock_of
 
 ACQUIRES = frozenset({"acquire", "__enter__", "__aenter__"})
 RELEASES = frozenset({"release", "__exit__", "__aexit__"})
-_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BEFORE_WITH", "BEFORE_ASYNC_WITH"})
+CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BEFORE_WITH", "BEFORE_ASYNC_WITH"})
 _BACK_TO_WAIT = frozenset({"JUMP_BACKWARD_NO_INTERRUPT", "SEND"})
 """The loop of an ``await``."""
 _ODD = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -133,9 +133,9 @@ def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] |
 def only_call(code: CodeType) -> Call | None:
     """Rule 1: the only call of a code object; None if it may do anything else."""
     every = instructions_of(code)
-    if any(map(_branches, every, (None, *every))):
+    if any(map(branches, every, (None, *every))):
         return None
-    calls = [index for index, one in enumerate(every) if one.opname in _CALLS]
+    calls = [index for index, one in enumerate(every) if one.opname in CALLS]
     return _with_variables(every, calls[0]) if len(calls) == 1 else None
 
 
@@ -190,7 +190,7 @@ def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
     return None
 
 
-def _branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:
+def branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:
     """Whether an instruction jumps, except within an ``await`` or its clean-up."""
     if not is_jump(one):
         return False

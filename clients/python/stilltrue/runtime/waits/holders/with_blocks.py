@@ -190,7 +190,7 @@ def _factories_at(code: CodeType, at: int) -> tuple[Expression | None, ...]:
     """For each block, what is called to make its object; None if its expression is understood without that."""
     every = instructions_of(code)
     blocks = blocks_at(code, at)
-    return tuple(None if one.expression else _called_before(every, one.entered) if one.entered else () for one in blocks)
+    return tuple(None if one.expression else called_before(every, one.entered) if one.entered else () for one in blocks)
 
 
 def _entered_at(code: CodeType, at: int) -> Iterator[tuple[int, list[dis.Instruction], int]]:
@@ -213,7 +213,7 @@ def _entered_at(code: CodeType, at: int) -> Iterator[tuple[int, list[dis.Instruc
         yield 0 if several else entered, inner, covered[0].depth - 1
 
 
-def _called_before(every: Sequence[dis.Instruction], end: int) -> Expression:
+def called_before(every: Sequence[dis.Instruction], end: int) -> Expression:
     """What is called to make the value on top of the stack before instruction ``end``; empty if not understood."""
     last = skip_back(every, end - 1)
     if every[last].opname not in _MAKES:
