@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stilltrue.protocol.requests.look import Look
+from stilltrue.v1 import snapshot_pb2
 from tests.service.browser import Page
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -47,6 +48,13 @@ class Operator:
             raise AssertionError(f"{text!r} is not to be read in {shown}") from None
 
 
+async def answer(detector: Any, holds: int) -> Any:
+    """The first answer that is so: on a busy machine one may be undetermined, as a member is late."""
+    while (verdict := await detector.ask()).holds != holds:
+        pass
+    return verdict
+
+
 @pytest.mark.longer
 @pytest.mark.parametrize("width", [390, 1280])
 async def test_ten_questions_are_answered_within_two_clicks_each(
@@ -69,7 +77,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         stuck.cure()
         while not (await detector.incidents())[0].HasField("closed"):
             await detector.ask()
-        free = (await detector.ask()).snapshot.id
+        free = (await answer(detector, snapshot_pb2.HOLDS_FALSE)).snapshot.id
         again = deadlock(a, b)
         a.cures = b.cures = again.cure
         await a.kill()
@@ -78,7 +86,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         while len(found := await detector.incidents()) < 2:
             await detector.ask()
         now = next(one for one in found if one.id != before)
-        (victim,) = (await detector.ask()).victims
+        (victim,) = (await answer(detector, snapshot_pb2.HOLDS_TRUE)).victims
         operator = Operator(page, f"{detector.web}/", width)
 
         await operator.begins()  # who is stuck, since when, what do I abort: no click
@@ -118,7 +126,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         await operator.reads(f"deadlocked since: {', '.join(sorted([*now.core, *now.behind]))}")
 
         again.cure()  # is it over
-        await detector.ask()
+        await answer(detector, snapshot_pb2.HOLDS_FALSE)
         await operator.begins()
         await operator.reads("Nothing is stuck, as of")
         await operator.clicks_on("td[data-label=incident] a", now.id)

@@ -77,7 +77,7 @@ async def test_calls_opened_and_reset_or_left_cancel_no_question(*, reset: bool,
                 try:
                     await stub.Ask(detector_pb2.AskRequest(predicate="deadlock"), timeout=SECONDS_MAX)
                 except grpc.aio.AioRpcError as error:
-                    refused.append(error.code())
+                    refused.append((error.code(), error.details(), error.debug_error_string()))
         finally:
             stop.set()
             for one in floods:
