@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 PATIENCE_SECONDS, FAR_SECONDS = 30.0, 600.0
-ATTEMPTS, ATTEMPTS_IN_VAIN, PAUSE_SECONDS = 40, 5, 0.2
+ATTEMPTS, ATTEMPTS_IN_VAIN, PAUSE_SECONDS = 40, 2, 0.2
 _PAUSED: list[Any] = []
 """Coroutines and generators that no task awaits."""
 
