@@ -2358,6 +2358,20 @@ MUTANTS = (
         "tests/client/look/ways_out/test_alarms.py::test_a_descriptor_that_announces_what_arrives_interrupts_the_main_thread",
     ),
     Mutant(
+        "what a loop calls for a socket may cancel all tasks",
+        "stilltrue.runtime.look.ways_out.kinds.closers",
+        "in socket_callbacks(loop):",
+        "in ():",
+        "tests/client/look/ways_out/test_closers_on_loops.py::test_what_a_loop_calls_for_a_socket_may_cancel_all_tasks",
+    ),
+    Mutant(
+        "the lock of a file may be released by the number of its descriptor",
+        "stilltrue.runtime.waits.files.holders",
+        "(_OPENING if one.file.posix else _UNLOCKING for one in held)",
+        "(_OPENING for one in held if one.file.posix)",
+        "tests/client/waits/test_file_locks.py::test_another_party_may_unlock_the_file_by_its_descriptor",
+    ),
+    Mutant(
         "a script may send signals",
         "stilltrue.runtime.introspection.linux.signal_senders",
         "return bool(script and _script_sends(called, _text_of(pid, script))) or ",

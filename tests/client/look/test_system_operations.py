@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -14,9 +15,13 @@ from typing import Any
 import pytest
 
 from stilltrue.runtime.look.called_code.call_graph import names_in
-from stilltrue.runtime.look.code.system_operations import DELETES_FILES, SIGNALS_PROCESSES, system_operations
+from stilltrue.runtime.look.code.system_operations import DELETES_FILES, SIGNALS_PROCESSES, UNLOCKS_FILES, system_operations
 
 PATH = Path("lock")
+
+
+def closes(number: int) -> None:
+    os.close(number)
 
 
 def operations(function: Callable[..., Any]) -> set[str]:
@@ -51,6 +56,30 @@ def test_it_deletes_files(function: Callable[[], Any]) -> None:
 )
 def test_it_signals_processes(function: Callable[..., Any]) -> None:
     assert SIGNALS_PROCESSES in operations(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda number: fcntl.flock(number, fcntl.LOCK_UN),
+        closes,
+        lambda number: os.dup2(1, number),
+        lambda: os.closerange(3, 99),
+        lambda number: subprocess.run(["flock", "-u", str(number)], pass_fds=[number], check=False),
+    ],
+)
+def test_it_unlocks_files_by_their_descriptors(function: Callable[..., Any]) -> None:
+    assert UNLOCKS_FILES in operations(function)
+
+
+def locks(path: Path) -> None:
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def test_who_locks_a_file_unlocks_that_one() -> None:
+    assert UNLOCKS_FILES not in operations(locks)
 
 
 @pytest.mark.parametrize(

@@ -428,3 +428,34 @@ def test_another_party_that_will_open_files_may_release_the_process_s_lock(
     assert holder_in(front, report).ways_out
     go.set()
     front.let_go()
+
+
+def unlock_later(go: threading.Event, number: int) -> None:
+    go.wait(PATIENCE_SECONDS)
+    fcntl.flock(number, fcntl.LOCK_UN)
+
+
+def close_later(go: threading.Event, number: int) -> None:
+    go.wait(PATIENCE_SECONDS)
+    os.close(number)
+
+
+def lock_another_later(go: threading.Event, number: int) -> None:
+    go.wait(PATIENCE_SECONDS)
+    fcntl.flock(number, fcntl.LOCK_EX)
+    fcntl.flock(number, fcntl.LOCK_UN)
+
+
+@pytest.mark.parametrize(("work", "may"), [(unlock_later, True), (close_later, True), (lock_another_later, False)])
+def test_another_party_may_unlock_the_file_by_its_descriptor(
+    front: Front, tmp_path: Path, work: Callable[[threading.Event, int], None], may: bool
+) -> None:
+    go = threading.Event()
+    reader, writer = os.pipe()  # a number: which file is meant is not analysed
+    front.start("other", work, go, reader)
+    front.hold(by_file_object, tmp_path / "lock", front.get)
+    report = report_that(front, lambda report: bool(holds_of(report)))
+    assert bool(holder_in(front, report).ways_out) is may
+    go.set()
+    front.let_go()
+    os.close(writer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -72,6 +73,55 @@ async def test_whether_a_task_may_close_stop_or_cancel(
     await asyncio.sleep(0)
     del task  # a holder could cancel the task, which would close its channel
     (seen,) = (await world.look(body)).parties
+    assert bool(seen.ways_out) is expected, seen.ways_out
+
+
+def cancel_all() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+def cancel_each() -> list[bool]:
+    return [task.cancel() for task in asyncio.all_tasks()]
+
+
+def count_all() -> None:
+    assert asyncio.all_tasks()
+
+
+def leave() -> None:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize("by_protocol", [False, True], ids=["reader", "protocol"])
+@pytest.mark.parametrize(("act", "expected"), [(cancel_all, True), (cancel_each, True), (leave, True), (count_all, False)])
+async def test_what_a_loop_calls_for_a_socket_may_cancel_all_tasks(
+    world: LoopWorld, act: Callable[[], object], expected: bool, by_protocol: bool
+) -> None:
+    class Listener(asyncio.Protocol):
+        """A control socket."""
+
+        def data_received(self, data: bytes) -> None:
+            """A command has come."""
+            act()
+
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
+    transport = None
+    if by_protocol:
+        transport, _ = await loop.create_connection(Listener, sock=ours)
+    else:
+        loop.add_reader(ours, act)
+    await settle()
+    (seen,) = (await world.look(body)).parties
+    if transport is None:
+        loop.remove_reader(ours)
+        ours.close()
+    else:
+        transport.close()
+    theirs.close()
     assert bool(seen.ways_out) is expected, seen.ways_out
 
 

@@ -30,7 +30,9 @@ USES_DESCRIPTORS = "uses descriptors"
 """Likewise: it may read, write or close a file by its descriptor."""
 STARTS_PROCESSES = "starts processes"
 """Likewise: it may start a process, and hand a descriptor to it."""
-OPERATIONS = frozenset({DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES, USES_DESCRIPTORS, STARTS_PROCESSES})
+UNLOCKS_FILES = "unlocks files"
+"""Likewise: it may close a file, or unlock it, by its descriptor. Code that takes such locks as well unlocks its own."""
+OPERATIONS = frozenset({UNLOCKS_FILES, DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES, USES_DESCRIPTORS, STARTS_PROCESSES})
 _FILELOCK = "filelock"
 _DELETING = frozenset({"unlink", "rmtree", "removedirs"})
 _OPENING = frozenset({"open", "fdopen", "FileIO", "lockf", "flock", "read_text", "read_bytes", "write_text", "write_bytes"})
@@ -50,14 +52,18 @@ _STARTING = ("run", "call", "check_call", "check_output")
 _ALWAYS_STARTS = frozenset(
     {"Popen", "create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"}
 )
+_LOCKING = frozenset({"LOCK_EX", "LOCK_SH"})
+_CLOSING = ("close", "dup2")
+_ALWAYS_CLOSES = frozenset({"closerange", "close_range"})
 _NOTHING = object()
 _SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
 _SIGNALLERS = frozenset({"os", "psutil", "signal"})
 _ALWAYS_SIGNALS = frozenset({"killpg", "pidfd_send_signal", "active_children"})
 """``multiprocessing.active_children()`` returns the workers for whoever calls it to end."""
-_OF_SYSTEM = ("posix", "nt", "signal", "_signal")
+_OF_SYSTEM = ("posix", "nt", "signal", "_signal", "fcntl")
 _SIGNALLING_FUNCTIONS = frozenset({"kill", "killpg", "pidfd_send_signal", "system"})
 _DELETES = re.compile(r"(^|[;&|/]\s*)(rm|unlink)($|\s)")
+_UNLOCKS = re.compile(r"(^|[;&|/]\s*)flock($|\s)")
 _KILLS = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
 
 
@@ -72,6 +78,9 @@ def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str,
         yield OPENS_FILES
     if _names_of("os", _BY_DESCRIPTOR, words, names) or not _ALWAYS_BY_DESCRIPTOR.isdisjoint(words):
         yield USES_DESCRIPTORS
+    by_number = _names_of("os", _CLOSING, words, names) or not _ALWAYS_CLOSES.isdisjoint(words) or _has_text(code, _UNLOCKS)
+    if by_number or ("flock" in words and _LOCKING.isdisjoint(words)):
+        yield UNLOCKS_FILES
     of_signaller = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words))
     if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _has_text(code, _KILLS):
         yield SIGNALS_PROCESSES
@@ -89,6 +98,7 @@ def operations_given(thing: Any) -> Iterator[str]:
         elif type(function) is BuiltinFunctionType and function.__module__ in _OF_SYSTEM:
             yield from (SIGNALS_PROCESSES,) if function.__name__ in _SIGNALLING_FUNCTIONS else ()
             yield from (USES_DESCRIPTORS,) if function.__name__ in _BY_DESCRIPTOR else ()
+            yield from (UNLOCKS_FILES,) if function.__name__ in (*_CLOSING, "flock") else ()
 
 
 def _names_of(module: str, wanted: Iterable[str], words: frozenset[str], names: Mapping[str, Any]) -> bool:

@@ -170,7 +170,7 @@ class Search:
         releasers = Releasers(waits, {party: one.handles for party, one in found.items()}, self._budget)
         releasing = {party: wait for party in found if (wait := self._shared_locks.released_through(party)) is not None}
         shared = Releasers(releasing, {}, self._budget)
-        opening = {party: wait for party in found if (wait := self._file_locks.undone_by_opening(party)) is not None}
+        opening = {party: wait for party in found if (wait := self._file_locks.undone_by_descriptor(party)) is not None}
         openers = Releasers(opening, {}, self._budget)
         growers = Growers(found, self._budget)
         along_names = NamedReach(reach, self._budget)

@@ -11,6 +11,8 @@ Rules:
    ``acquire()`` and the ``finally`` that releases it, holds it, and no other thread can release it. The tasks of a loop share
    that storage: for a task, rule 2 holds for the lock.
 4. Another descriptor of the same open file (a forked child's, a duplicate) may release the lock, or keep it: that is doubt.
+   The number of its descriptor is enough to close or unlock it, too: so any other party whose code mentions closing
+   descriptors, or ``flock()`` without taking a lock, is a way out.
 5. A lock made by ``lockf()`` is released when this process closes any descriptor of the file. So another descriptor on it is
    doubt, and any other party whose code mentions opening files, whichever they are, is a way out.
 """
@@ -33,7 +35,7 @@ from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of
-from stilltrue.runtime.look.code.system_operations import OPENS_FILES
+from stilltrue.runtime.look.code.system_operations import OPENS_FILES, UNLOCKS_FILES
 from stilltrue.runtime.waits.files import filelocks, kernel
 from stilltrue.runtime.waits.files.kernel import File
 from stilltrue.runtime.waits.holders.held_locks import blocks_of_suspended
@@ -47,7 +49,7 @@ SECONDS_MAX = 0.01
 AGAIN_SECONDS = 0.25
 """How long it counts that this process has no lock."""
 ATTRIBUTES_MAX = 100
-_OPENING = frozenset({OPENS_FILES})
+_OPENING, _UNLOCKING = frozenset({OPENS_FILES}), frozenset({UNLOCKS_FILES})
 _BUFFERED = (io.BufferedWriter, io.BufferedReader, io.BufferedRandom)
 _MADE = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001 - there is no public name
 
@@ -107,12 +109,13 @@ class FileLocks:
         held = () if party is None else self._of.get(party, ())
         return tuple(thing for one in held for weak in one.through if (thing := weak()) is not None)
 
-    def undone_by_opening(self, party: PartyName | None) -> SeenWait | None:
-        """Rule 5: what other parties may do to release a party's locks at the newest cut, whatever they can reach."""
+    def undone_by_descriptor(self, party: PartyName | None) -> SeenWait | None:
+        """Rules 4 and 5: what other parties may do to release a party's locks at the newest cut, whatever they can reach."""
         held = () if party is None else self._of.get(party, ())
-        if not any(one.file.posix for one in held):
+        if not held:
             return None
-        return SeenWait(on=self, enders=None, ending_names_anywhere=_OPENING)
+        names = frozenset[str]().union(*(_OPENING if one.file.posix else _UNLOCKING for one in held))
+        return SeenWait(on=self, enders=None, ending_names_anywhere=names)
 
     def doubt_of(self, party: PartyName | None) -> str:
         """Rules 4 and 5: why a party's locks may be released otherwise, as text; empty: they may not."""

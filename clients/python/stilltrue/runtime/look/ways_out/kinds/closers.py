@@ -69,6 +69,7 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     given_to_package,
     given_to_timer,
     signal_callbacks,
+    socket_callbacks,
 )
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import (
     block_generators,
@@ -127,8 +128,11 @@ def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Itera
 
 
 def _scheduled_closers(loop: asyncio.AbstractEventLoop, analysis: ProgressAnalysis) -> Iterator[Closer]:
-    """Closers among the timers and scheduled callbacks of a loop, and what those of a package may call."""
+    """Closers among the timers, scheduled callbacks, readers and protocols of a loop, and what those of a package may call."""
     progress = functools.partial(analysis.of_loop, loop)
+    for callback, arguments in socket_callbacks(loop):
+        for closer in _callback_closers(callback, arguments, "called by its event loop", loop):
+            yield replace(closer, progress=progress)
     for callback, arguments in map(compat.callback_of, compat.handles_of(loop) or ()):
         if not compat.is_asyncio(callback):
             for one, given in ((callback, arguments), *((one, ()) for one in given_to_package(callback))):
@@ -358,7 +362,7 @@ def _callback_closers(
         yield Closer(text=f"{name}, which may end the process", process=True)
     if loop is not None and ends_loop(code, words, named):
         yield Closer(text=f"{name}, which may end its event loop", tasks=loop)
-    if loop is not None and cancels_all_tasks(words, named):
+    if loop is not None and cancels_all_tasks(names_in(code), named):
         yield Closer(text=f"{name}, which may cancel all tasks", tasks=loop)
     every = (callback, *arguments, *_globals_of_closing([(code, names), *functions]))
     codes = (code, *named)
