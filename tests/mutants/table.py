@@ -1789,7 +1789,7 @@ MUTANTS = (
     ),
     Mutant(
         "a child may be an item of an attribute",
-        "stilltrue.runtime.waits.pipes.child_files",
+        "stilltrue.runtime.waits.pipes.named_objects",
         "(*values, *within, *islice(items, VALUES_MAX))",
         "(*values, *within)",
         "tests/client/waits/test_child_files.py::test_who_waits_at_one_pipe_of_a_child_that_waits_at_another_waits_for_itself",
@@ -2226,15 +2226,15 @@ MUTANTS = (
     Mutant(
         "a thread with a timeout is stuck",
         "stilltrue.runtime.introspection.linux.child_threads",
-        "return bool(own) and not timeout",
-        "return bool(own)",
+        "if timeout or operation &",
+        "if operation &",
         "tests/client/waits/test_stuck_children.py::test_any_other_is_not",
     ),
     Mutant(
         "a lock that another process may release is a process's own",
         "stilltrue.runtime.introspection.linux.child_threads",
-        "own = operation & _OF_ONE_PROCESS and ",
-        "own = ",
+        "bool(operation & _OF_ONE_PROCESS))",
+        "True)",
         "tests/client/waits/test_stuck_children.py::test_a_lock_that_another_process_may_release_is_not_its_own",
     ),
     Mutant(
@@ -2259,6 +2259,27 @@ MUTANTS = (
         "tests/client/waits/test_stuck_children.py::test_any_other_is_not",
     ),
     Mutant(
+        "another child that has the queue may not read it",
+        "stilltrue.runtime.waits.pipes.child_connections",
+        "others = users - {os.getpid(), *tree.processes}",
+        "others = frozenset()",
+        "tests/client/waits/test_child_connections.py::test_another_child_that_goes_on_may_read_the_queue",
+    ),
+    Mutant(
+        "a turn to write is a place that others can use",
+        "stilltrue.runtime.waits.pipes.child_connections",
+        "but={place} if turn is None else {place, turn}",
+        "but={place}",
+        "tests/client/waits/test_child_connections.py::test_children_that_wait_for_their_turn_to_write_are_stuck_too",
+    ),
+    Mutant(
+        "a join with a timeout never ends",
+        "stilltrue.runtime.waits.pipes.child_connections",
+        ' or outer.get("timeout") is not None',
+        "",
+        "tests/client/waits/test_child_connections.py::test_a_join_with_a_timeout_ends",
+    ),
+    Mutant(
         "no signal interrupts a child",
         "stilltrue.runtime.waits.pipes.process_trees",
         "if found is None or any(map(may_be_interrupted, found)):",
@@ -2275,7 +2296,7 @@ MUTANTS = (
     Mutant(
         "a child must wait at a pipe",
         "stilltrue.runtime.waits.pipes.child_files",
-        "in _others(pipe) if stands_at(pipe.pid, end, call)), None)",
+        "in _others(pipe) if stood_at(pipe.pid, end, call)), None)",
         "in _others(pipe)), None)",
         "tests/client/waits/test_child_files.py::test_a_child_that_may_go_on_is_unknown",
     ),

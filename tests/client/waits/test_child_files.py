@@ -19,7 +19,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.runtime.waits.databases.source_search import Mentions
-from stilltrue.runtime.waits.pipes import child_files, signallers
+from stilltrue.runtime.waits.pipes import named_objects, signallers
 from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, using, wait_until_for
 
 pytestmark = [
@@ -75,7 +75,7 @@ class Tools:
     def __init__(self, child: Any) -> None:
         self.children = {"a": child}
 
-    def ask(self, name: str, calls: int = child_files.FRAMES_MAX) -> None:
+    def ask(self, name: str, calls: int = named_objects.FRAMES_MAX) -> None:
         """Ask it far from the functions that have it as a variable."""
         if calls:
             self.ask(name, calls - 1)

@@ -46,6 +46,18 @@ child = subprocess.Popen([sys.executable, "-ISc", "import sys; sys.stdout.write(
 print(flush=True)
 child.wait()
 """
+OF_PROCESSES = "import multiprocessing; lock = multiprocessing.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
+SHARED = f"""
+import multiprocessing, os, time
+lock = multiprocessing.Lock()
+if not os.fork():
+    if not os.fork():
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+{OF_PROCESSES.replace("multiprocessing.Lock()", "lock")}
+"""
+"""A process that has lost its parent has the lock, too."""
 CORE = "import threading, time; threading.Thread(target=lambda: (name(), time.sleep(600))).start()"
 GOING_ON = {
     "timeout": "import threading; print(flush=True); threading.Event().wait(600)",
@@ -77,7 +89,9 @@ def is_stuck_soon(pid: int, seconds: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("code", [TWICE, CROSSED, OF_OWN_CHILD], ids=["twice", "crossed", "a child of its own"])
+@pytest.mark.parametrize(
+    "code", [TWICE, CROSSED, OF_OWN_CHILD, OF_PROCESSES], ids=["twice", "crossed", "own child", "semaphore"]
+)
 def test_a_process_whose_threads_all_wait_for_its_own_locks_is_stuck(code: str) -> None:
     with child(code) as pid:
         assert is_stuck_soon(pid, SECONDS_MAX)
@@ -90,9 +104,11 @@ def test_any_other_is_not(code: str) -> None:
 
 
 def test_a_lock_that_another_process_may_release_is_not_its_own() -> None:
-    code = "import multiprocessing; lock = multiprocessing.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
-    with child(code) as pid:
-        assert not is_stuck_soon(pid, 0.5)
+    with child(SHARED) as pid:
+        end = time.monotonic() + SECONDS_MAX
+        while (tree := process_trees.tree_of(pid)) is None:
+            assert time.monotonic() < end
+        assert not tree.is_closed()
 
 
 @pytest.mark.parametrize("is_copy", [True, False])

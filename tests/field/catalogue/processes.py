@@ -163,6 +163,21 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="n8n_19084",
+        source="n8n-io/n8n 19084",
+        library="multiprocessing",
+        what="Processes are joined before their queue is read: one waits for room in its pipe, the others for their turn.",
+        near={
+            "patience": "they are joined with a timeout",
+            "read": "another thread reads the queue later",
+            "descriptor": "another thread reads the queue's pipe later",
+            "consumer": "another process reads the queue later",
+            "killed": "another thread kills the first process later",
+            "slow": "the processes do not put anything yet",
+            "alarm": "the processes have an alarm",
+        },
+    ),
+    Entry(
         program="ansible_3991",
         source="ansible/ansible 3991",
         library="subprocess",

@@ -36,7 +36,6 @@ from stilltrue.runtime.waits.call_stack import stack_of_task, where_is
 from stilltrue.runtime.waits.frame_search import objects_held
 from stilltrue.runtime.waits.futures.waits import is_plain
 from stilltrue.runtime.waits.holders.held_locks import held_by
-from stilltrue.runtime.waits.pipes.child_output import waits_for_child
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, without_parked
 from stilltrue.runtime.waits.reachability.waking import completes_its_own, depends_on_others
@@ -150,7 +149,7 @@ class LiveProcessView:
 
         Also one at a child that waits for them, and one for a future that nobody is known to complete.
         """
-        if _is_unknown(wait) or (wait is not None and wait.at_child) or waits_for_child(stack.frames[0].f_code):
+        if _is_unknown(wait) or (wait is not None and wait.at_child):
             return True
         on = None if wait is None else wait.on
         nobody = isinstance(on, Future) and wait is not None and wait.enders == (on,) and self.party_of(on) is None

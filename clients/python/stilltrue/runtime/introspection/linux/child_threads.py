@@ -124,14 +124,22 @@ def is_forked(pid: int) -> bool:
     return (_PROC / str(pid) / "auxv").read_bytes() == (_PROC / "self" / "auxv").read_bytes()
 
 
-def at_own_futex(words: Sequence[str]) -> bool:
-    """Whether a thread waits without a timeout at a futex that only its process can use, by its ``/proc/PID/syscall``."""
+class Futex(NamedTuple):
+    """A futex at which a thread waits without a timeout; ``is_own``: whether only its process can use it."""
+
+    address: int
+    is_own: bool
+
+
+def at_futex(words: Sequence[str]) -> Futex | None:
+    """The futex at which a thread waits without a timeout, by its ``/proc/PID/syscall``."""
     machine = os.uname().machine
     if len(words) < 9 or words[0] != str(_FUTEX.get(machine)):
-        return False
+        return None
     operation, timeout = int(words[1 + _OPERATION], 16), int(words[1 + _WAITS_IN_TIME[machine][int(words[0])]], 16)
-    own = operation & _OF_ONE_PROCESS and operation & ~(_OF_ONE_PROCESS | _WITH_CLOCK) in _WAITING
-    return bool(own) and not timeout
+    if timeout or operation & ~(_OF_ONE_PROCESS | _WITH_CLOCK) not in _WAITING:
+        return None
+    return Futex(int(words[1], 16), bool(operation & _OF_ONE_PROCESS))
 
 
 def is_of_grpc(thread: Path) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, are_of_child, is_ours_alone, stands_at
+from stilltrue.runtime.waits.pipes.child_output import CALLS_OF_CHILD, are_of_child, is_ours_alone, stands_at, stood_at
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
 from stilltrue.runtime.waits.pipes.process_trees import OTHER_CALL
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ending_at_pipe
@@ -72,7 +72,7 @@ def _wait_at(child: Any, own: Any, stack: CallStack) -> SeenWait | None:
     mine = next((one for one in pipes if one.transport is own), None)
     if own is not None and (mine is None or not is_blocked(mine.descriptor, OTHER_CALL[mine.call])):
         return None
-    at = next((one for one in pipes if one.transport is not own and _rests(one) and stands_at(pid, one.end, one.call)), None)
+    at = next((one for one in pipes if one.transport is not own and _rests(one) and stood_at(pid, one.end, one.call)), None)
     if at is None:
         return None
     return SeenWait(

@@ -17,21 +17,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from inspect import CO_OPTIMIZED
-from itertools import islice, takewhile
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType
 from typing import Any
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import opname_at
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.look.code.attributes import attribute_of, attributes_of
+from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.files.kernel import system_call_of
 from stilltrue.runtime.waits.pipes.child_output import (
     CALLS_OF_CHILD,
@@ -39,8 +35,10 @@ from stilltrue.runtime.waits.pipes.child_output import (
     descriptor_of,
     is_ours_alone,
     stands_at,
+    stood_at,
 )
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at, processes_at
+from stilltrue.runtime.waits.pipes.named_objects import objects_named
 from stilltrue.runtime.waits.pipes.process_trees import OTHER_CALL, is_call
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ending_at_pipe, name_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
@@ -49,8 +47,6 @@ WHAT = "its child, which waits at another pipe that only {} can use"
 _USING = frozenset(
     {"read", "read1", "readinto", "readline", "readlines", "write", "writelines", "flush", "close", "list", "next"}
 )
-_COLLECTIONS = (list, tuple, dict)
-FRAMES_MAX, VALUES_MAX, ITEMS_MAX = 4, 200, 50
 KNOWN_SECONDS, SEARCHES_MAX = 0.05, 64
 """How long what a cut has asked counts, and in how many threads at other pipes a ``Popen`` is searched for meanwhile."""
 
@@ -150,7 +146,7 @@ def _waits_at(ident: int, descriptor: int, wanted: str) -> bool:
 
 def _file_awaited(pipe: _Pipe) -> Any:
     """The file at whose other end the child is blocked; None if at none."""
-    return next((file for file, end, call in _others(pipe) if stands_at(pipe.pid, end, call)), None)
+    return next((file for file, end, call in _others(pipe) if stood_at(pipe.pid, end, call)), None)
 
 
 def _others(pipe: _Pipe) -> Iterator[tuple[Any, str, str]]:
@@ -195,26 +191,8 @@ def _names_use(code: CodeType) -> bool:
 
 def _processes_in(frames: Sequence[FrameType]) -> Iterator[Any]:
     """Rule 2."""
-    module = sys.modules.get("subprocess")
-    kind = getattr(module, "Popen", None)
-    if not isinstance(kind, type):
-        return
-    for frame in islice(takewhile(lambda one: is_application(one.f_code), frames), FRAMES_MAX):
-        named = (frame.f_globals.get(name) for name in frame.f_code.co_names)
-        own = variables_of(frame).values() if frame.f_code.co_flags & CO_OPTIMIZED else ()
-        values = list(islice((*own, *named), VALUES_MAX))
-        within = list(islice((each for one in values for each in _within(one)), VALUES_MAX))
-        items = (each for one in within if type(one) in _COLLECTIONS for each in _within(one))
-        yield from (one for one in (*values, *within, *islice(items, VALUES_MAX)) if issubclass(type(one), kind))
-
-
-def _within(value: Any) -> Sequence[Any]:
-    """The attributes of an object, or the items of a collection; nothing of a class, a module or a function."""
-    if type(value) in _COLLECTIONS:
-        with suppress(RuntimeError):  # another thread has changed it meanwhile
-            return list(islice(value.values() if type(value) is dict else value, ITEMS_MAX))
-        return ()
-    return () if issubclass(type(value), type | ModuleType | FunctionType) else attributes_of(value)
+    kind = getattr(sys.modules.get("subprocess"), "Popen", None)
+    return objects_named(frames, kind) if isinstance(kind, type) else iter(())
 
 
 RESOLVERS = (Resolver((), _read),)

@@ -27,7 +27,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import is_end, other_end_at, other_end_of, processes_at
-from stilltrue.runtime.waits.pipes.process_trees import OTHER_CALL, tree_of
+from stilltrue.runtime.waits.pipes.process_trees import OTHER_CALL, tree_lately, tree_of
 from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
 
 WHAT = "the end of its child, which waits at a pipe that only {} can use"
@@ -57,7 +57,7 @@ def file_at_child(frames: Sequence[FrameType]) -> Any:
         file = attribute_of(process, name)
         descriptor = descriptor_of(file)
         end = None if descriptor is None else other_end_at(descriptor)
-        if end is not None and stands_at(pid, end, call):
+        if end is not None and stood_at(pid, end, call):
             return file
     return None
 
@@ -99,16 +99,31 @@ def is_ours_alone(pid: int, end: str, call: str) -> bool:
     tree, other = tree_of(pid), other_end_of(end)
     if tree is None or other is None or (end, call) not in tree.at or may_be_signalled(tree.processes):
         return False
-    every = os.listdir(_PROC / "self/fd")  # noqa: PTH208 - names are enough
-    if sum(is_end("self", one, other, OTHER_CALL[call]) for one in every) != 1:
+    users = processes_at(other, OTHER_CALL[call])
+    if (
+        users is None
+        or not users.issubset({*tree.processes, os.getpid()})
+        or not has_single_descriptor(other, OTHER_CALL[call])
+    ):
         return False
-    others = (processes_at(other, OTHER_CALL[call]) or frozenset()) - {os.getpid()}
-    return tree.is_closed(but=(end, call)) and (not others or tree.has_all(others))
+    return tree.is_closed(but={(end, call)})
+
+
+def has_single_descriptor(end: str, call: str) -> bool:
+    """Whether this process has one descriptor of an end at which ``call`` is possible."""
+    every = os.listdir(_PROC / "self/fd")  # noqa: PTH208 - names are enough
+    return sum(is_end("self", one, end, call) for one in every) == 1
 
 
 def stands_at(pid: int, end: str, call: str) -> bool:
     """Whether a child stands still (rules 1 and 2), and one of its tree is in ``call`` at this end."""
     tree = tree_of(pid)
+    return tree is not None and (end, call) in tree.at
+
+
+def stood_at(pid: int, end: str, call: str) -> bool:
+    """The same just before, which is all that a cut asks."""
+    tree = tree_lately(pid)
     return tree is not None and (end, call) in tree.at
 
 

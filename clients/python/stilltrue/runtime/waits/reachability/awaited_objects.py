@@ -13,7 +13,8 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application
-from stilltrue.runtime.waits.pipes import child_files, child_output
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.pipes import child_connections, child_files, child_output
 from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
 from stilltrue.runtime.waits.reachability.waking import SHUTTING
 
@@ -73,6 +74,15 @@ def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
     file = child_output.file_at_child(frames)
     if file is not None:
         return Awaited(file, never_idle=True, what=child_output.WHAT, still=lambda _, those: child_output.still_waits(those))
+    thing = child_connections.connection_at_child(frames)
+    if thing is not None:
+        weak = OwnRef(thing)
+        return Awaited(
+            thing,
+            never_idle=True,
+            what=child_connections.WHAT,
+            still=lambda _, those: child_connections.still_waits(weak(), those),
+        )
     file = child_files.other_file(ident, frames)
     return None if file is None else Awaited(file, never_idle=True, what=child_files.WHAT, still=child_files.still_waits)
 

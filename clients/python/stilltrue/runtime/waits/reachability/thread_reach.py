@@ -56,6 +56,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import opname_at
 from stilltrue.runtime.bytecode.stack_heights import kept_in_call
+from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application, is_ours
@@ -101,7 +102,7 @@ _OF_FILES = {
     ("subprocess", "Popen"),
     *(("_io", one) for one in ("FileIO", "BufferedReader", "BufferedWriter", "TextIOWrapper")),
 }
-_FINALIZED = frozenset({("stilltrue.sync.server", "_Replies"), *_OF_FILES})
+_FINALIZED = frozenset({("stilltrue.sync.server", "_Replies"), ("multiprocessing.connection", "Connection"), *_OF_FILES})
 """Classes whose finalizers only close files, or drop what the application gave them, which have no other holder by then."""
 _KEEPING_METHODS = {
     ("grpc._server", "_ServerState"): ("generic_handlers", "registered_method_handlers", "interceptor_pipeline", "thread_pool"),
@@ -440,9 +441,23 @@ def _not_accounted_for(found: LeadingObjects) -> list[int]:
 
 
 def _is_followed(thing: Any, weak: list[Any]) -> bool:
-    """Whether one of the weak references is not the agent's, ``threading``'s, ``concurrent.futures``' or a base class's."""
+    """Whether one of the weak references is not the agent's, ``threading``'s, ``concurrent.futures``' or a base class's.
+
+    Those by which ``multiprocessing`` finds its objects after a fork, in the child, or cleans up after them, do not count.
+    """
     if issubclass(type(thing), type):
         return is_followed(thing, weak)
     every = set(map(id, threading._dangling.data.copy()))  # type: ignore[attr-defined]  # noqa: SLF001 - all threads
+    every.update(map(id, _after_forks()))
     others = (one for one in weak if type(one) is not OwnRef and id(one) not in every)
-    return not all(compat.only_ends_executors_threads(one.__callback__) for one in others)
+    return not all(compat.only_ends_executors_threads(one.__callback__) or _cleans_up(one.__callback__) for one in others)
+
+
+def _after_forks() -> list[Any]:
+    util = sys.modules.get("multiprocessing.util")
+    registered = attribute_of(getattr(util, "_afterfork_registry", None), "data")
+    return [weak for _, weak in items_of(registered)] if type(registered) is dict else []
+
+
+def _cleans_up(callback: Any) -> bool:
+    return (compat.module_of(type(callback)), type(callback).__name__) == ("multiprocessing.util", "Finalize")

@@ -41,7 +41,7 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.instructions_ahead import is_looped
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
-from stilltrue.runtime.waits.pipes import child_output
+from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
@@ -285,7 +285,7 @@ def _with_conditions(thing: OwnRef) -> list[OwnRef]:
     """The awaited object and its conditions, through which it can also be woken."""
     awaited = thing()
     every = (attribute_of(awaited, name) for name in _CONDITIONS)
-    within = (OwnRef(one) for one in child_output.parts_of(awaited)[1:])
+    within = (OwnRef(one) for one in (*child_output.parts_of(awaited)[1:], *child_connections.parts_of(awaited)))
     return [thing, *(OwnRef(one) for one in every if issubclass(type(one), threading.Condition)), *within]
 
 

@@ -32,7 +32,8 @@ from stilltrue.runtime.look.code.system_operations import (
 )
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.files.kernel import machine, system_call_of
-from stilltrue.runtime.waits.pipes.child_output import file_at_child
+from stilltrue.runtime.waits.pipes.child_connections import connection_at_child, joins_child
+from stilltrue.runtime.waits.pipes.child_output import file_at_child, waits_for_child
 from stilltrue.runtime.waits.pipes.process_trees import WAIT4
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
@@ -60,8 +61,15 @@ def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
     pid = call[1]
     if not 0 < pid < 1 << 31:
         return None
-    anywhere = ending_at_pipe() if file_at_child(stack.frames) is not None else ENDING_ANYWHERE
-    return _wait_for(pid, variables_of(stack.frames[0]).get("self"), on=os.waitpid, ending_names_anywhere=anywhere)
+    frames = stack.frames
+    at_pipe = file_at_child(frames) is not None or connection_at_child(frames) is not None
+    return _wait_for(
+        pid,
+        variables_of(frames[0]).get("self"),
+        on=os.waitpid,
+        ending_names_anywhere=ending_at_pipe() if at_pipe else ENDING_ANYWHERE,
+        at_child=waits_for_child(frames[0].f_code) or joins_child(frames[0].f_code),
+    )
 
 
 @cached_by_code

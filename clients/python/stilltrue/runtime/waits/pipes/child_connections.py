@@ -1,0 +1,149 @@
+"""Waits for the end of a child of ``multiprocessing`` that waits at a connection or queue which only this process could use.
+
+Rules:
+
+1. A thread waits so in ``Process.join()`` without a timeout if the child and its own children stand still
+   (:mod:`~stilltrue.runtime.waits.pipes.process_trees`), and a thread of theirs is in ``write()`` or ``read()`` at the other
+   end of a connection: in ``send()``, or to send the items of a queue, for which the child waits before it ends ("Joining
+   processes that use queues" in Python's documentation). So it does not end until a party of this process uses the connection.
+2. The connection, or the queue that has it, is found among those that ``multiprocessing`` knows, and where the innermost
+   functions of the application refer to it (:mod:`~stilltrue.runtime.waits.pipes.named_objects`).
+3. Other children may have the other end, too, since a fork copies it: they must stand still as well. They may wait for their
+   turn to write to the queue, which only whoever can reach the queue could give them.
+4. Nobody else may have the other end, nor the semaphore of that turn, and this process has a single descriptor of it. This is
+   asked at the second look, as in :mod:`~stilltrue.runtime.waits.pipes.child_output`, rule 3.
+5. Whoever can reach the connection or the queue may use it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.linux.child_processes import child_processes
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.waits.pipes.child_output import has_single_descriptor
+from stilltrue.runtime.waits.pipes.kernel import other_end_at, other_end_of, processes_at
+from stilltrue.runtime.waits.pipes.named_objects import objects_named
+from stilltrue.runtime.waits.pipes.process_trees import (
+    OTHER_CALL,
+    Place,
+    Tree,
+    forest_of,
+    own_semaphore_at,
+    tree_lately,
+    tree_of,
+    users_at,
+)
+from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
+from stilltrue.runtime.waits.semaphores.own import registered_semaphores
+
+WHAT = "the end of its child, which waits at a connection or queue that only {} can use"
+_CONNECTIONS, _TURN = ("_reader", "_writer"), "_wlock"
+_FILE = "/multiprocessing/popen_fork.py"
+_QUEUES = "multiprocessing.queues"
+_KINDS = (("multiprocessing.connection", "Connection"), (_QUEUES, "Queue"), (_QUEUES, "SimpleQueue"))
+_REGISTERED_MAX = 1_000
+
+
+@cached_by_code
+def joins_child(code: CodeType) -> bool:
+    """Whether this is the function in which a thread waits for a child of ``multiprocessing``."""
+    return code.co_filename.replace("\\", "/").endswith(_FILE) and qualname_of(code) == "Popen.poll"
+
+
+def connection_at_child(frames: Sequence[FrameType]) -> Any:
+    """The connection or queue at whose other end the child waits for whose end a thread with these frames does; else None."""
+    pid = _child_joined_at(frames)
+    tree = None if pid is None else tree_lately(pid)
+    if tree is None or not tree.at:
+        return None
+    return next((thing for thing in _things_near(frames) if _place_at(thing, tree) is not None), None)
+
+
+def parts_of(thing: Any) -> list[Any]:
+    """What a queue consists of, by which others may use it; nothing of any other object."""
+    if compat.module_of(type(thing)) != _QUEUES:
+        return []
+    return [one for name in (*_CONNECTIONS, _TURN) if (one := attribute_of(thing, name)) is not UNKNOWN]
+
+
+def still_waits(thing: Any, frames: Sequence[FrameType]) -> Callable[[], bool]:
+    """A function that returns whether the child of a thread with these frames still waits at ``thing`` (rules 1, 3 and 4)."""
+    pid = _child_joined_at(frames)
+    descriptors = [each for one in _connections_of(thing) if (each := _descriptor_of(one)) is not None]
+    turn = _turn_of(thing)
+
+    def still() -> bool:
+        tree = None if pid is None else tree_of(pid)
+        place = None if tree is None else _place_among(descriptors, tree)
+        return tree is not None and place is not None and _is_ours_alone(tree, place, turn)
+
+    return still
+
+
+def _is_ours_alone(tree: Tree, place: Place, turn: Place | None) -> bool:
+    """Rules 3 and 4."""
+    end, call = place
+    other = other_end_of(end)
+    users = None if other is None else processes_at(other, OTHER_CALL[call])
+    if other is None or users is None or not has_single_descriptor(other, OTHER_CALL[call]):
+        return False
+    others = users - {os.getpid(), *tree.processes}
+    forest = forest_of((tree.processes[0], *others)) if others.issubset(one.pid for one in child_processes()) else None
+    if forest is None or may_be_signalled(forest.processes):
+        return False
+    if turn is not None and turn in forest.at and not {os.getpid(), *forest.processes}.issuperset(users_at(turn) or {0}):
+        return False
+    return forest.is_closed(but={place} if turn is None else {place, turn})
+
+
+def _child_joined_at(frames: Sequence[FrameType]) -> int | None:
+    """The child for whose end a thread waits without a timeout in ``Process.join()``."""
+    if len(frames) < 2 or not joins_child(frames[0].f_code):
+        return None
+    names, outer = variables_of(frames[0]), variables_of(frames[1])
+    pid = attribute_of(names.get("self"), "pid")
+    limited = names.get("flag") != 0 or qualname_of(frames[1].f_code) != "Popen.wait" or outer.get("timeout") is not None
+    return None if limited or type(pid) is not int else pid
+
+
+def _things_near(frames: Sequence[FrameType]) -> Iterator[Any]:
+    """Rule 2."""
+    kinds = tuple(kind for module, name in _KINDS if isinstance(kind := getattr(sys.modules.get(module), name, None), type))
+    registered = registered_semaphores()[:_REGISTERED_MAX]
+    yield from (one for one in chain(registered, objects_named(frames, kinds)) if issubclass(type(one), kinds))
+
+
+def _place_at(thing: Any, tree: Tree) -> Place | None:
+    """Where the tree waits at the other end of a connection or queue."""
+    return _place_among([each for one in _connections_of(thing) if (each := _descriptor_of(one)) is not None], tree)
+
+
+def _place_among(descriptors: Sequence[int], tree: Tree) -> Place | None:
+    ends = [end for one in descriptors if (end := other_end_at(one)) is not None]
+    return next((place for place in tree.at if place[0] in ends), None)
+
+
+def _connections_of(thing: Any) -> tuple[Any, ...]:
+    """The connections of a queue, or the connection itself."""
+    return tuple(one for name in _CONNECTIONS if (one := attribute_of(thing, name)) is not UNKNOWN) or (thing,)
+
+
+def _descriptor_of(connection: Any) -> int | None:
+    found = attribute_of(connection, "_handle")
+    return found if type(found) is int else None
+
+
+def _turn_of(thing: Any) -> Place | None:
+    """The semaphore by which processes take turns to write to a queue."""
+    address: Any = getattr(attribute_of(attribute_of(thing, _TURN), "_semlock"), "handle", None)
+    return own_semaphore_at(address) if type(address) is int else None
