@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from itertools import chain
 from types import CodeType, FrameType
 from typing import Any
@@ -30,10 +31,12 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.linux.child_processes import child_processes
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.pipes.child_output import has_single_descriptor
 from stilltrue.runtime.waits.pipes.kernel import other_end_at, other_end_of, processes_at
 from stilltrue.runtime.waits.pipes.named_objects import objects_named
 from stilltrue.runtime.waits.pipes.process_trees import (
+    KNOWN_SECONDS,
     OTHER_CALL,
     Place,
     Tree,
@@ -66,7 +69,7 @@ def connection_at_child(frames: Sequence[FrameType]) -> Any:
     tree = None if pid is None else tree_lately(pid)
     if tree is None or not tree.at:
         return None
-    return next((thing for thing in _things_near(frames) if _place_at(thing, tree) is not None), None)
+    return _thing_at(tree, frames)
 
 
 def parts_of(thing: Any) -> list[Any]:
@@ -79,7 +82,7 @@ def parts_of(thing: Any) -> list[Any]:
 def still_waits(thing: Any, frames: Sequence[FrameType]) -> Callable[[], bool]:
     """A function that returns whether the child of a thread with these frames still waits at ``thing`` (rules 1, 3 and 4)."""
     pid = _child_joined_at(frames)
-    descriptors = [each for one in _connections_of(thing) if (each := _descriptor_of(one)) is not None]
+    descriptors = _descriptors_of(thing)
     turn = _turn_of(thing)
 
     def still() -> bool:
@@ -116,21 +119,38 @@ def _child_joined_at(frames: Sequence[FrameType]) -> int | None:
     return None if limited or type(pid) is not int else pid
 
 
-def _things_near(frames: Sequence[FrameType]) -> Iterator[Any]:
-    """Rule 2."""
+class _Known:
+    """The queues that ``multiprocessing`` knows, by the other ends of their connections, as read a moment ago by a cut."""
+
+    queues: dict[str, OwnRef] = {}  # noqa: RUF012 - replaced as a whole
+    at = float("-inf")
+
+
+def _thing_at(tree: Tree, frames: Sequence[FrameType]) -> Any:
+    """Rule 2: the queue or connection at whose other end the tree waits; else None."""
     kinds = tuple(kind for module, name in _KINDS if isinstance(kind := getattr(sys.modules.get(module), name, None), type))
-    registered = registered_semaphores()[:_REGISTERED_MAX]
-    yield from (one for one in chain(registered, objects_named(frames, kinds)) if issubclass(type(one), kinds))
-
-
-def _place_at(thing: Any, tree: Tree) -> Place | None:
-    """Where the tree waits at the other end of a connection or queue."""
-    return _place_among([each for one in _connections_of(thing) if (each := _descriptor_of(one)) is not None], tree)
+    now = time.monotonic()
+    if now - _Known.at >= KNOWN_SECONDS:
+        queues = [one for one in registered_semaphores()[:_REGISTERED_MAX] if issubclass(type(one), kinds)]
+        _Known.at, _Known.queues = now, {end: OwnRef(one) for one in queues for end in _other_ends(_descriptors_of(one))}
+    known = (weak() for end, _ in tree.at if (weak := _Known.queues.get(end)) is not None)
+    named = (one for one in objects_named(frames, kinds) if _place_among(_descriptors_of(one), tree) is not None)
+    return next((one for one in chain(known, named) if one is not None), None)
 
 
 def _place_among(descriptors: Sequence[int], tree: Tree) -> Place | None:
-    ends = [end for one in descriptors if (end := other_end_at(one)) is not None]
+    """Where the tree waits at the other end of one of our descriptors."""
+    ends = _other_ends(descriptors)
     return next((place for place in tree.at if place[0] in ends), None)
+
+
+def _other_ends(descriptors: Sequence[int]) -> frozenset[str]:
+    return frozenset(end for one in descriptors if (end := other_end_at(one)) is not None)
+
+
+def _descriptors_of(thing: Any) -> list[int]:
+    """The open descriptors of a connection or a queue."""
+    return [each for one in _connections_of(thing) if (each := _descriptor_of(one)) is not None]
 
 
 def _connections_of(thing: Any) -> tuple[Any, ...]:
