@@ -107,9 +107,14 @@ def test_who_joins_a_child_that_waits_for_it_waits_for_itself(
         assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
 
 
-def test_children_that_wait_for_their_turn_to_write_are_stuck_too(alone: Callable[..., Agent]) -> None:
+def get(queue: Any) -> None:
+    queue.get()
+
+
+@pytest.mark.parametrize("work", [put, get])
+def test_children_that_wait_for_their_turn_are_stuck_too(alone: Callable[..., Agent], work: Callable[[Any], None]) -> None:
     agent = alone("here")
-    with joining(lambda children: Job(children, [put] * 3).run()):
+    with joining(lambda children: Job(children, [work] * 3).run()):
         wait_until_for(agent, WAITER)
         while not looked_at(agent).unchanged:  # the last of them has not got so far yet
             time.sleep(0.1)

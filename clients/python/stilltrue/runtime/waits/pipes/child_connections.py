@@ -9,7 +9,7 @@ Rules:
 2. The connection, or the queue that has it, is found among those that ``multiprocessing`` knows, and where the innermost
    functions of the application refer to it (:mod:`~stilltrue.runtime.waits.pipes.named_objects`).
 3. Other children may have the other end, too, since a fork copies it: they must stand still as well. They may wait for their
-   turn to write to the queue, which only whoever can reach the queue could give them.
+   turn to read or write the queue, which only whoever can reach the queue could give them.
 4. Nobody else may have the other end, nor the semaphore of that turn, and this process has a single descriptor of it. This is
    asked at the second look, as in :mod:`~stilltrue.runtime.waits.pipes.child_output`, rule 3.
 5. Whoever can reach the connection or the queue may use it.
@@ -50,7 +50,7 @@ from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
 from stilltrue.runtime.waits.semaphores.own import registered_semaphores
 
 WHAT = "the end of its child, which waits at a connection or queue that only {} can use"
-_CONNECTIONS, _TURN = ("_reader", "_writer"), "_wlock"
+_CONNECTIONS, _TURNS = ("_reader", "_writer"), ("_rlock", "_wlock")
 _FILE = "/multiprocessing/popen_fork.py"
 _QUEUES = "multiprocessing.queues"
 _KINDS = (("multiprocessing.connection", "Connection"), (_QUEUES, "Queue"), (_QUEUES, "SimpleQueue"))
@@ -76,24 +76,24 @@ def parts_of(thing: Any) -> list[Any]:
     """What a queue consists of, by which others may use it; nothing of any other object."""
     if compat.module_of(type(thing)) != _QUEUES:
         return []
-    return [one for name in (*_CONNECTIONS, _TURN) if (one := attribute_of(thing, name)) is not UNKNOWN]
+    return [one for name in (*_CONNECTIONS, *_TURNS) if (one := attribute_of(thing, name)) is not UNKNOWN]
 
 
 def still_waits(thing: Any, frames: Sequence[FrameType]) -> Callable[[], bool]:
     """A function that returns whether the child of a thread with these frames still waits at ``thing`` (rules 1, 3 and 4)."""
     pid = _child_joined_at(frames)
     descriptors = _descriptors_of(thing)
-    turn = _turn_of(thing)
+    turns = _turns_of(thing)
 
     def still() -> bool:
         tree = None if pid is None else tree_of(pid)
         place = None if tree is None else _place_among(descriptors, tree)
-        return tree is not None and place is not None and _is_ours_alone(tree, place, turn)
+        return tree is not None and place is not None and _is_ours_alone(tree, place, turns)
 
     return still
 
 
-def _is_ours_alone(tree: Tree, place: Place, turn: Place | None) -> bool:
+def _is_ours_alone(tree: Tree, place: Place, turns: frozenset[Place]) -> bool:
     """Rules 3 and 4."""
     end, call = place
     other = other_end_of(end)
@@ -104,9 +104,10 @@ def _is_ours_alone(tree: Tree, place: Place, turn: Place | None) -> bool:
     forest = forest_of((tree.processes[0], *others)) if others.issubset(one.pid for one in child_processes()) else None
     if forest is None or may_be_signalled(forest.processes):
         return False
-    if turn is not None and turn in forest.at and not {os.getpid(), *forest.processes}.issuperset(users_at(turn) or {0}):
+    known = {os.getpid(), *forest.processes}
+    if not all(known.issuperset(users_at(one) or {0}) for one in turns & forest.at):
         return False
-    return forest.is_closed(but={place} if turn is None else {place, turn})
+    return forest.is_closed(but={place} | turns)
 
 
 def _child_joined_at(frames: Sequence[FrameType]) -> int | None:
@@ -163,7 +164,9 @@ def _descriptor_of(connection: Any) -> int | None:
     return found if type(found) is int else None
 
 
-def _turn_of(thing: Any) -> Place | None:
-    """The semaphore by which processes take turns to write to a queue."""
-    address: Any = getattr(attribute_of(attribute_of(thing, _TURN), "_semlock"), "handle", None)
-    return own_semaphore_at(address) if type(address) is int else None
+def _turns_of(thing: Any) -> frozenset[Place]:
+    """The semaphores by which processes take turns to read or write a queue."""
+    locks = (attribute_of(attribute_of(thing, name), "_semlock") for name in _TURNS)
+    addresses: list[Any] = [getattr(one, "handle", None) for one in locks]
+    places = (own_semaphore_at(one) for one in addresses if type(one) is int)
+    return frozenset(one for one in places if one is not None)
