@@ -1796,6 +1796,13 @@ MUTANTS = (
         waits=True,
     ),
     Mutant(
+        "a wait whose enders are proved anew must have known holders",
+        "stilltrue.runtime.look.looker",
+        "(wait.enders or proved)",
+        "wait.enders",
+        "tests/client/waits/test_thread_waits.py::test_items_that_wait_for_the_end_of_another_item_are_looked_at_again",
+    ),
+    Mutant(
         "the iterator of a loop is on the stack",
         "stilltrue.runtime.bytecode.stack_heights",
         "return before, None if is_behind else before",

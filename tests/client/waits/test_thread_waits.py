@@ -582,6 +582,47 @@ def test_a_party_that_gets_the_object_after_the_cut_is_a_way_out(alone: Callable
     assert any(one.doubt or one.ways_out for one in looks)
 
 
+class _Bounded:
+    """An executor with room for two items, which each item's end makes."""
+
+    def __init__(self) -> None:
+        self.executor = ThreadPoolExecutor(2, thread_name_prefix="item")
+        self.room = threading.BoundedSemaphore(2)
+
+    def submit(self, depth: int) -> Future[None]:
+        self.room.acquire()
+        future = self.executor.submit(self._run, depth)
+        future.add_done_callback(lambda _: self.room.release())
+        return future
+
+    def _run(self, depth: int) -> None:
+        if depth:
+            self.submit(depth - 1)
+
+
+def _submit_all(rooms: list[OwnRef]) -> None:
+    bounded = _Bounded()
+    rooms.append(OwnRef(bounded.room))
+    both = threading.Barrier(2)
+    for begun in [bounded.executor.submit(both.wait) for _ in range(2)]:  # so that there are both threads
+        begun.result()
+    del both
+    for one in [bounded.submit(1) for _ in range(2)]:
+        one.result()
+
+
+@needs_memory
+def test_items_that_wait_for_the_end_of_another_item_are_looked_at_again(alone: Callable[..., Agent], threads: Threads) -> None:
+    rooms = list[OwnRef]()
+    threads.begin("submits", _submit_all, rooms)
+    until_all_wait("submits", "item_0", "item_1")
+    threads.ends.append(lambda: _there(rooms[0]).release())
+    agent = alone("one")
+    report = reported(agent, "item_0", "item_1")
+    looks = [one for one in look_at(agent, report).parties if ":item_" in one.party]
+    assert [one.doubt for one in looks] == ["", ""]
+
+
 def _iterate_over(items: Iterator[Any]) -> None:
     for _ in items:
         pass

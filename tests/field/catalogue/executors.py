@@ -6,6 +6,18 @@ from tests.field.entry import Entry
 
 ENTRIES = (
     Entry(
+        program="bounded_executor",
+        source="widely known",
+        library="concurrent.futures",
+        what="An executor's queue is limited by a semaphore that each item's end releases; the items submit further ones.",
+        near={
+            "limit": "the wait for room has a timeout",
+            "released": "another thread makes room later",
+            "more_room": "there is more room, and the items go on",
+            "slow": "the items have not submitted anything yet",
+        },
+    ),
+    Entry(
         program="tiledb_1757",
         source="TileDB-Inc/TileDB 1757",
         library="concurrent.futures",

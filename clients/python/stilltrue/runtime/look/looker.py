@@ -104,7 +104,7 @@ class Looker:
             self._waiting() | at.waiting,
             on_full,
             at.handles_of,
-            self._waits_for_shares(stack, at.share_waits),
+            self._waits_for_shares(stack, at),
             searchers.sessions,
             searchers.file_locks,
             searchers.shared_locks,
@@ -119,16 +119,21 @@ class Looker:
             return places.find(party)
         return Place(party=party, frames=(), task=left.task, serves=left.served, context=left.context)
 
-    def _waits_for_shares(self, stack: Iterable[Place], share_waits: Container[PartyName]) -> dict[PartyName, SeenWait | None]:
-        """The waits for shares that others may release, read again: no application object is kept in between."""
+    def _waits_for_shares(self, stack: Iterable[Place], at: SeenAtCut) -> dict[PartyName, SeenWait | None]:
+        """The waits for shares that others may release, read again: no application object is kept in between.
+
+        The holders must be known again, but not if it was proved who can reach what is waited for: that is proved anew.
+        """
         now = self._live.clock()
         view = LiveProcessView(self._parties, now, WALK_SECONDS_MAX, left=self._observer.searchers.left.at_look(now))
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stack:
-            if place.party is not None and place.party in share_waits:
-                at = None if place.ident == 0 else view.stacks().get(place.ident)
-                wait = view.wait_of(at) if at is not None else None if place.task is None else view.wait_of_task(place.task)
-                waits[place.party] = wait if wait is not None and wait.enders else None
+            if place.party is not None and place.party in at.share_waits:
+                stack_now = None if place.ident == 0 else view.stacks().get(place.ident)
+                of_task = None if place.task is None else view.wait_of_task(place.task)
+                wait = of_task if stack_now is None else view.wait_of(stack_now)
+                proved = place.party in at.signalled or place.party in at.reported
+                waits[place.party] = wait if wait is not None and (wait.enders or proved) else None
         return waits
 
     def _waiting(self) -> frozenset[PartyName]:
