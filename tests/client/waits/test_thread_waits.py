@@ -587,7 +587,7 @@ class _Bounded:
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(2, thread_name_prefix="item")
-        self.room = threading.BoundedSemaphore(2)
+        self.room = threading.Semaphore(2)
 
     def submit(self, depth: int) -> Future[None]:
         self.room.acquire()
@@ -609,6 +609,7 @@ def _submit_all(rooms: list[OwnRef]) -> None:
     del both
     for one in [bounded.submit(1) for _ in range(2)]:
         one.result()
+    bounded.executor.shutdown()
 
 
 @needs_memory
