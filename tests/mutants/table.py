@@ -2280,6 +2280,20 @@ MUTANTS = (
         "tests/client/waits/test_child_connections.py::test_children_that_wait_for_their_turn_are_stuck_too",
     ),
     Mutant(
+        "the thread that sends a queue's items uses the queue while it has none",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        "if not is_idle_feeder(frames) and not any(",
+        "if not any(",
+        "tests/client/waits/test_child_connections.py::test_the_thread_that_sends_a_queues_items_goes_on_only_once_it_has_some",
+    ),
+    Mutant(
+        "a child waits at a pipe itself, not for its turn",
+        "stilltrue.runtime.waits.pipes.child_connections",
+        "places = {*tree.at, *_places_of_others()} if any(call == ACQUIRES for _, call in tree.at) else tree.at",
+        "places = tree.at",
+        "tests/client/waits/test_child_connections.py::test_a_child_that_waits_for_its_turn_is_stuck_too",
+    ),
+    Mutant(
         "a join with a timeout never ends",
         "stilltrue.runtime.waits.pipes.child_connections",
         ' or outer.get("timeout") is not None',

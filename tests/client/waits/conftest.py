@@ -14,6 +14,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.runtime import compat
+from stilltrue.runtime.look.ways_out.kinds import signalling_children
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.orphaned_locks import census
 from stilltrue.runtime.waits.pipes import signallers
@@ -169,8 +170,13 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     monkeypatch.setattr(thread_reach, "lists_under_another_name", lambda _: False)
     for name in ("may_be_reached", "main_has_another_name"):
         monkeypatch.setattr(module_names, name, lambda *_: False)
-    for module, name in ((processes, "_NUMBERS"), (signallers, "_SENDS"), (signallers, "_TELLS"), (signallers, "_ALARMS")):
-        monkeypatch.setattr(module, name, of_this_file(getattr(module, name), own))
+    for module, searched in (
+        (processes, ("_NUMBERS",)),
+        (signallers, ("_SENDS", "_TELLS", "_ALARMS", "_ENDS_WITH_THREADS")),
+        (signalling_children, ("_SENDS", "_HANDS_ON")),
+    ):
+        for name in searched:
+            monkeypatch.setattr(module, name, of_this_file(getattr(module, name), own))
     before, loops_of = threading.enumerate(), on_loops.loops_of
 
     def loops_of_this_test(running: Any) -> Any:

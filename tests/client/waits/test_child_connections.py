@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
+from stilltrue.runtime.waits.pipes.process_trees import tree_of
 from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, wait_until_for
 
 pytestmark = [
@@ -111,6 +112,11 @@ def get(queue: Any) -> None:
     queue.get()
 
 
+def get_all(queue: Any) -> None:
+    for _ in iter(queue.get, None):
+        pass
+
+
 @pytest.mark.parametrize("work", [put, get])
 def test_children_that_wait_for_their_turn_are_stuck_too(alone: Callable[..., Agent], work: Callable[[Any], None]) -> None:
     agent = alone("here")
@@ -118,6 +124,34 @@ def test_children_that_wait_for_their_turn_are_stuck_too(alone: Callable[..., Ag
         wait_until_for(agent, WAITER)
         while not looked_at(agent).unchanged:  # the last of them has not got so far yet
             time.sleep(0.1)
+
+
+def test_a_child_that_waits_for_its_turn_is_stuck_too(alone: Callable[..., Agent]) -> None:
+    def run(children: list[Any]) -> None:
+        job = Job(children, [get] * 2)
+        first, second = job.children
+        first.start()
+        while tree_of(first.pid) is None:
+            time.sleep(0.01)
+        second.start()
+        second.join()
+
+    agent = alone("here")
+    with joining(run):
+        wait_until_for(agent, WAITER)
+        seen = looked_at(agent)
+        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+
+
+def test_the_thread_that_sends_a_queues_items_goes_on_only_once_it_has_some(alone: Callable[..., Agent]) -> None:
+    def run(children: list[Any]) -> None:
+        job = Job(children, [get_all])
+        job.queue.put("the only item")
+        job.run()
+
+    agent = alone("here")
+    with joining(run):
+        wait_until_for(agent, WAITER)
 
 
 def test_another_child_that_goes_on_may_read_the_queue(alone: Callable[..., Agent]) -> None:

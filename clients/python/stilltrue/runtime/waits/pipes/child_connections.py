@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from types import CodeType, FrameType
 from typing import Any
@@ -36,8 +36,10 @@ from stilltrue.runtime.waits.pipes.child_output import has_single_descriptor
 from stilltrue.runtime.waits.pipes.kernel import other_end_at, other_end_of, processes_at
 from stilltrue.runtime.waits.pipes.named_objects import objects_named
 from stilltrue.runtime.waits.pipes.process_trees import (
+    ACQUIRES,
     KNOWN_SECONDS,
     OTHER_CALL,
+    READ_MAX,
     Place,
     Tree,
     forest_of,
@@ -87,8 +89,13 @@ def still_waits(thing: Any, frames: Sequence[FrameType]) -> Callable[[], bool]:
 
     def still() -> bool:
         tree = None if pid is None else tree_of(pid)
-        place = None if tree is None else _place_among(descriptors, tree)
-        return tree is not None and place is not None and _is_ours_alone(tree, place, turns)
+        if tree is None:
+            return False
+        turn = next(iter(tree.at & turns), None)
+        others = frozenset[int]() if turn is None else users_at(turn) or frozenset()
+        forest = forest_of((tree.processes[0], *(others - {os.getpid(), *tree.processes})))
+        place = None if forest is None else _place_among(descriptors, forest.at)
+        return place is not None and _is_ours_alone(tree, place, turns)
 
     return still
 
@@ -134,15 +141,22 @@ def _thing_at(tree: Tree, frames: Sequence[FrameType]) -> Any:
     if now - _Known.at >= KNOWN_SECONDS:
         queues = [one for one in registered_semaphores()[:_REGISTERED_MAX] if issubclass(type(one), kinds)]
         _Known.at, _Known.queues = now, {end: OwnRef(one) for one in queues for end in _other_ends(_descriptors_of(one))}
-    known = (weak() for end, _ in tree.at if (weak := _Known.queues.get(end)) is not None)
-    named = (one for one in objects_named(frames, kinds) if _place_among(_descriptors_of(one), tree) is not None)
+    places = {*tree.at, *_places_of_others()} if any(call == ACQUIRES for _, call in tree.at) else tree.at
+    known = (weak() for end, _ in places if (weak := _Known.queues.get(end)) is not None)
+    named = (one for one in objects_named(frames, kinds) if _place_among(_descriptors_of(one), places) is not None)
     return next((one for one in chain(known, named) if one is not None), None)
 
 
-def _place_among(descriptors: Sequence[int], tree: Tree) -> Place | None:
-    """Where the tree waits at the other end of one of our descriptors."""
+def _places_of_others() -> Iterator[Place]:
+    """Where the first children wait: one of them may have the turn for which another one waits."""
+    found = (tree_lately(one.pid) for one in child_processes()[:READ_MAX])
+    yield from (place for tree in found if tree is not None for place in tree.at)
+
+
+def _place_among(descriptors: Sequence[int], places: Iterable[Place]) -> Place | None:
+    """The first of these places that is the other end of one of our descriptors."""
     ends = _other_ends(descriptors)
-    return next((place for place in tree.at if place[0] in ends), None)
+    return next((place for place in places if place[0] in ends), None)
 
 
 def _other_ends(descriptors: Sequence[int]) -> frozenset[str]:

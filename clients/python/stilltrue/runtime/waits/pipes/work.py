@@ -13,19 +13,17 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from pathlib import Path
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold
 from stilltrue.runtime import compat
-from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.introspection.origins import is_application, is_ours
+from stilltrue.runtime.waits.pipes.queue_feeders import is_idle_feeder
 from stilltrue.runtime.waits.pipes.waits import MODULE
 from stilltrue.runtime.waits.process_view import LiveProcessView
-from stilltrue.runtime.waits.resolvers.locks import WAITS
 from stilltrue.runtime.waits.resolvers.processes import work_of
 from stilltrue.runtime.waits.semaphores.conditions import kinds_of_work
 from stilltrue.runtime.waits.semaphores.own import MODULE as SEMAPHORES
@@ -40,7 +38,6 @@ _WRITES_FILES = frozenset({"logging", "logging.handlers"})
 """Modules of handlers that write records to files and the like."""
 _KEPT_SECONDS, _KEPT_MAX = 10.0, 64
 """How long a cut counts, and how many: a look comes soon after its cut, and a thread that has begun since is doubt."""
-_FEEDS = "multiprocessing/queues.py"
 
 
 class OwnWork:
@@ -96,7 +93,7 @@ def _may_wait(stack: CallStack, view: LiveProcessView) -> bool:
 
 def _stands_aside(stack: CallStack) -> bool:
     """Whether a thread does nothing of the process's work by itself."""
-    return _is_the_agents(stack) or _is_idle_feeder(stack)
+    return _is_the_agents(stack) or is_idle_feeder(stack.frames)
 
 
 def _is_the_agents(stack: CallStack) -> bool:
@@ -119,14 +116,3 @@ def _may_log_to_others() -> bool:
     handlers = [*logging.root.handlers, *(own.handlers if isinstance(own, logging.Logger) else ())]
     for_queues = getattr(sys.modules.get("logging.handlers"), "QueueHandler", ())
     return any(type(one).__module__ not in _WRITES_FILES or isinstance(one, for_queues) for one in handlers)
-
-
-def _is_idle_feeder(stack: CallStack) -> bool:
-    """Whether it waits for the first item of a queue of multiprocessing, which another thread gives it."""
-    if len(stack.frames) < 2 or id(stack.frames[0].f_code) not in WAITS:
-        return False
-    feeds = stack.frames[1]
-    if qualname_of(feeds.f_code) != "Queue._feed" or not feeds.f_code.co_filename.replace("\\", "/").endswith(_FEEDS):
-        return False
-    items = variables_of(feeds).get("buffer")
-    return type(items) is deque and not items

@@ -10,7 +10,8 @@ Rules:
    one: a compiled extension, a signal handler, a running thread. The counts, and what the known holders refer to, are read in
    one step, during which no other code runs. A thread in the middle of a statement is an unknown holder for a moment, so
    failing that, they are read again a little later.
-3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits.
+3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits, nor one of the
+   thread that sends a queue's items while it has none.
 4. Any other referrer makes the reachers unknown: a library's class or module, an object with a finalizer, a weak
    reference that is not the agent's own. The application's own classes lead further
    (:mod:`~stilltrue.runtime.waits.reachability.own_classes`).
@@ -65,6 +66,7 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.with_blocks import exits_of
 from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects
+from stilltrue.runtime.waits.pipes.queue_feeders import is_idle_feeder
 from stilltrue.runtime.waits.reachability.code_names import (
     LOCALS,
     census,
@@ -240,7 +242,8 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     if _is_of_library(holder) or _record_method(holder, held, found) or _lists(holder, held, found):
         return False
     if kind is threading.Thread and holder.ident in found.running and holder.__dict__.keys() <= _OF_THREADS:
-        if not any(is_application(one.f_code) for one in found.running[holder.ident]):
+        frames = found.running[holder.ident]
+        if not is_idle_feeder(frames) and not any(is_application(one.f_code) for one in frames):
             found.reachers.setdefault(held, set()).add(holder.ident)
         return False
     is_open = (issubclass(kind, _OPEN) and not is_own_class(holder)) or _acts_by_itself(kind)
@@ -325,10 +328,11 @@ def _is_running(frame: FrameType, found: LeadingObjects) -> bool:
 def _read_frames(found: LeadingObjects, known: Counter[int], *, known_only: bool) -> None:
     """Count the references from threads' frames and, unless ``known_only``, record the threads that reach the objects."""
     for ident, frames in found.running.items():
+        leads = not known_only and not is_idle_feeder(frames)
         for index, frame in enumerate(frames):
             for held, name in _held_by(frame, frames[index - 1] if index else None, found):
                 known[held] += 1
-                if not known_only and name is not None:
+                if leads and name is not None:
                     found.reachers.setdefault(held, set()).add(ident)
 
 
