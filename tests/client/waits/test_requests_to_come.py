@@ -246,7 +246,7 @@ def test_so_does_the_thread_of_an_executor_for_what_it_has_yet_to_run(alone: Cal
 
     desk, gate = Desk(), threading.Event()
     with ThreadPoolExecutor(1, thread_name_prefix="items") as executor:
-        executor.submit(gate.wait)
+        executor.submit(gate.wait, PATIENCE_SECONDS)
         executor.submit(sends, desk.box)
         try:
             with asking(alone("front"), desk, Hand=desk.hand_on) as reached:
