@@ -2294,13 +2294,6 @@ MUTANTS = (
         "tests/client/waits/test_child_connections.py::test_a_child_that_waits_for_its_turn_is_stuck_too",
     ),
     Mutant(
-        "a join with a timeout never ends",
-        "stilltrue.runtime.waits.pipes.child_connections",
-        ' or outer.get("timeout") is not None',
-        "",
-        "tests/client/waits/test_child_connections.py::test_a_join_with_a_timeout_ends",
-    ),
-    Mutant(
         "no signal interrupts a child",
         "stilltrue.runtime.waits.pipes.process_trees",
         "if found is None or any(map(may_be_interrupted, found)):",

@@ -122,7 +122,9 @@ def test_children_that_wait_for_their_turn_are_stuck_too(alone: Callable[..., Ag
     agent = alone("here")
     with joining(lambda children: Job(children, [work] * 3).run()):
         wait_until_for(agent, WAITER)
+        end = time.monotonic() + SECONDS_MAX
         while not looked_at(agent).unchanged:  # the last of them has not got so far yet
+            assert time.monotonic() < end
             time.sleep(0.1)
 
 

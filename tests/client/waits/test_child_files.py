@@ -301,12 +301,14 @@ def test_a_child_may_have_an_alarm_that_the_program_mentions(
     ("then", "ends"), [("child.wait()", False), ("threading.Event().wait()", False), ("time.sleep(9)", True)]
 )
 def test_a_child_may_end_with_the_thread_that_has_started_it(then: str, ends: bool) -> None:
-    told = subprocess.run([sys.executable, "-c", STARTS.format(then=then)], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", STARTS.format(then=then)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[3]).stdout
     assert told.split() == [str(ends), "False"]
 
 
 STARTS = """
 import os, subprocess, sys, threading, time
+import tests.mutants.injection  # a mutant is put into this process, too
 from stilltrue.runtime.waits.pipes import signallers
 from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
 

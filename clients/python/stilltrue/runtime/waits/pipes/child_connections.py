@@ -118,13 +118,10 @@ def _is_ours_alone(tree: Tree, place: Place, turns: frozenset[Place]) -> bool:
 
 
 def _child_joined_at(frames: Sequence[FrameType]) -> int | None:
-    """The child for whose end a thread waits without a timeout in ``Process.join()``."""
-    if len(frames) < 2 or not joins_child(frames[0].f_code):
-        return None
-    names, outer = variables_of(frames[0]), variables_of(frames[1])
+    """The child for whose end a thread waits in ``Process.join()``. With a timeout, it does not wait in this function."""
+    names = variables_of(frames[0]) if frames and joins_child(frames[0].f_code) else {}
     pid = attribute_of(names.get("self"), "pid")
-    limited = names.get("flag") != 0 or qualname_of(frames[1].f_code) != "Popen.wait" or outer.get("timeout") is not None
-    return None if limited or type(pid) is not int else pid
+    return pid if type(pid) is int and names.get("flag") == 0 else None
 
 
 class _Known:
