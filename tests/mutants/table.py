@@ -2287,6 +2287,13 @@ MUTANTS = (
         "tests/client/waits/test_child_connections.py::test_the_thread_that_sends_a_queues_items_goes_on_only_once_it_has_some",
     ),
     Mutant(
+        "either end of a pipe ends a child's wait",
+        "stilltrue.runtime.waits.pipes.child_connections",
+        ' and is_end("self", str(one), own, OTHER_CALL[call])',
+        "",
+        "tests/client/waits/test_child_connections.py::test_the_writing_end_of_a_pipe_is_not_the_one_that_ends_the_childs_wait",
+    ),
+    Mutant(
         "a child waits at a pipe itself, not for its turn",
         "stilltrue.runtime.waits.pipes.child_connections",
         "places = {*tree.at, *_places_of_others()} if any(call == ACQUIRES for _, call in tree.at) else tree.at",

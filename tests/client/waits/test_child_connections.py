@@ -58,6 +58,11 @@ def through_pipe() -> tuple[Any, Any, Callable[[Any], None]]:
     return ours, theirs, send
 
 
+def through_one_way_pipe() -> tuple[Any, Any, Callable[[Any], None]]:
+    ours, theirs = FORK.Pipe(duplex=False)
+    return ours, theirs, send
+
+
 class Job:
     """Has its queue and its children as attributes."""
 
@@ -89,7 +94,15 @@ def joining(run: Callable[[list[Any]], None]) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("make", [through_queue, through_simple_queue, through_pipe])
+def assert_waits_for_itself(agent: Agent, run: Callable[[list[Any]], None]) -> None:
+    """Assert that a thread that runs this does, also at the second look."""
+    with joining(run):
+        wait_until_for(agent, WAITER)
+        seen = looked_at(agent)
+        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+
+
+@pytest.mark.parametrize("make", [through_queue, through_simple_queue, through_pipe, through_one_way_pipe])
 def test_who_joins_a_child_that_waits_for_it_waits_for_itself(
     alone: Callable[..., Agent], make: Callable[[], tuple[Any, Any, Callable[[Any], None]]]
 ) -> None:
@@ -101,11 +114,7 @@ def test_who_joins_a_child_that_waits_for_it_waits_for_itself(
         child.join()
         ours.close()
 
-    agent = alone("here")
-    with joining(run):
-        wait_until_for(agent, WAITER)
-        seen = looked_at(agent)
-        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+    assert_waits_for_itself(alone("here"), run)
 
 
 def get(queue: Any) -> None:
@@ -138,11 +147,7 @@ def test_a_child_that_waits_for_its_turn_is_stuck_too(alone: Callable[..., Agent
         second.start()
         second.join()
 
-    agent = alone("here")
-    with joining(run):
-        wait_until_for(agent, WAITER)
-        seen = looked_at(agent)
-        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+    assert_waits_for_itself(alone("here"), run)
 
 
 def test_the_thread_that_sends_a_queues_items_goes_on_only_once_it_has_some(alone: Callable[..., Agent]) -> None:
@@ -151,9 +156,7 @@ def test_the_thread_that_sends_a_queues_items_goes_on_only_once_it_has_some(alon
         job.queue.put("the only item")
         job.run()
 
-    agent = alone("here")
-    with joining(run):
-        wait_until_for(agent, WAITER)
+    assert_waits_for_itself(alone("here"), run)
 
 
 def test_another_child_that_goes_on_may_read_the_queue(alone: Callable[..., Agent]) -> None:
@@ -185,6 +188,29 @@ def test_another_thread_that_has_the_queue_may_read_it(alone: Callable[..., Agen
     agent = alone("here")
     with joining(run):
         wait_until_for(agent, "here/thread:reader")
+        end.set()
+
+
+def test_the_writing_end_of_a_pipe_is_not_the_one_that_ends_the_childs_wait(alone: Callable[..., Agent]) -> None:
+    end = threading.Event()
+
+    def receive_later(reader: Any) -> None:
+        end.wait()
+        reader.poll()
+
+    def run(children: list[Any]) -> None:
+        reader, writer = FORK.Pipe(duplex=False)
+        threading.Thread(target=receive_later, args=(reader,), name="reader", daemon=True).start()
+        del reader
+        children.append(FORK.Process(target=send, args=(writer,), daemon=True))
+        children[0].start()
+        children[0].join()
+        writer.close()
+
+    agent = alone("here")
+    with joining(run):
+        for _ in range(6):
+            assert WAITER not in enders(searched(agent))
         end.set()
 
 

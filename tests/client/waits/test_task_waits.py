@@ -35,6 +35,19 @@ _VARIABLE: contextvars.ContextVar[asyncio.Event] = contextvars.ContextVar("event
 
 
 @contextmanager
+def _started(thread: threading.Thread, begun: threading.Event, loops: list[asyncio.AbstractEventLoop]) -> Iterator[None]:
+    """Start the thread of a loop, which has ``begun``; cancel its tasks in the end."""
+    thread.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        loops[0].call_soon_threadsafe(_cancel_all, loops[0])
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
+@contextmanager
 def running(main: Main) -> Iterator[None]:
     """Run ``main``, which blocks, on a loop in a separate thread."""
     loops: list[asyncio.AbstractEventLoop] = []
@@ -54,14 +67,8 @@ def running(main: Main) -> Iterator[None]:
             begun.set()
 
     thread = threading.Thread(target=run, name="loop", daemon=True)
-    thread.start()
-    assert begun.wait(PATIENCE_SECONDS)
-    try:
+    with _started(thread, begun, loops):
         yield
-    finally:
-        loops[0].call_soon_threadsafe(_cancel_all, loops[0])
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -667,14 +674,8 @@ def _reading(run: Callable[[_Answers], Coroutine[Any, Any, None]]) -> Iterator[N
             await run(_Answers(lines))
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
-    thread.start()
-    assert begun.wait(PATIENCE_SECONDS)
-    try:
+    with _started(thread, begun, loops):
         yield
-    finally:
-        loops[0].call_soon_threadsafe(_cancel_all, loops[0])
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
 
 
 def test_a_reader_that_awaits_an_answer_to_its_own_question_waits_for_itself(alone: Callable[..., Agent]) -> None:

@@ -33,7 +33,7 @@ from stilltrue.runtime.introspection.linux.child_processes import child_processe
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.pipes.child_output import has_single_descriptor
-from stilltrue.runtime.waits.pipes.kernel import other_end_at, other_end_of, processes_at
+from stilltrue.runtime.waits.pipes.kernel import is_end, other_end_at, other_end_of, own_end_at, processes_at
 from stilltrue.runtime.waits.pipes.named_objects import objects_named
 from stilltrue.runtime.waits.pipes.process_trees import (
     ACQUIRES,
@@ -151,9 +151,16 @@ def _places_of_others() -> Iterator[Place]:
 
 
 def _place_among(descriptors: Sequence[int], places: Iterable[Place]) -> Place | None:
-    """The first of these places that is the other end of one of our descriptors."""
-    ends = _other_ends(descriptors)
-    return next((place for place in places if place[0] in ends), None)
+    """The first of these places at which one of our descriptors ends the wait.
+
+    Both ends of a pipe have one name, so the descriptor must be open for the other call.
+    """
+    ends = [(one, own, other_end_of(own)) for one in descriptors if (own := own_end_at(one)) is not None]
+    for end, call in places:
+        for one, own, other in ends:
+            if other == end and call in OTHER_CALL and is_end("self", str(one), own, OTHER_CALL[call]):
+                return end, call
+    return None
 
 
 def _other_ends(descriptors: Sequence[int]) -> frozenset[str]:
