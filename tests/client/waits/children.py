@@ -81,3 +81,12 @@ def wait_until_for(agent: Agent, *parties: str) -> None:
 def looked_at(agent: Agent) -> PartyLook:
     report = report_of(agent)
     return next(one for one in look_at(agent, report).parties if one.party == WAITER)
+
+
+def assert_waits_for_itself(agent: Agent) -> None:
+    """Assert that the waiter does, also at the second look. A child that gets no processor is seen at the next look."""
+    wait_until_for(agent, WAITER)
+    end = time.monotonic() + SECONDS_MAX
+    while not (seen := looked_at(agent)).unchanged:
+        assert time.monotonic() < end
+    assert (seen.ways_out, seen.doubt, seen.deadline) == ((), "", None)

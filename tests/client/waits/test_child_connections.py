@@ -15,7 +15,15 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.runtime.waits.pipes.process_trees import tree_of
-from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, wait_until_for
+from tests.client.waits.children import (
+    SECONDS_MAX,
+    WAITER,
+    assert_waits_for_itself,
+    enders,
+    looked_at,
+    searched,
+    wait_until_for,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),
@@ -94,12 +102,10 @@ def joining(run: Callable[[list[Any]], None]) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def assert_waits_for_itself(agent: Agent, run: Callable[[list[Any]], None]) -> None:
-    """Assert that a thread that runs this does, also at the second look."""
+def assert_joins_itself(agent: Agent, run: Callable[[list[Any]], None]) -> None:
+    """Assert that a thread that runs this waits for itself."""
     with joining(run):
-        wait_until_for(agent, WAITER)
-        seen = looked_at(agent)
-        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+        assert_waits_for_itself(agent)
 
 
 @pytest.mark.parametrize("make", [through_queue, through_simple_queue, through_pipe, through_one_way_pipe])
@@ -114,7 +120,7 @@ def test_who_joins_a_child_that_waits_for_it_waits_for_itself(
         child.join()
         ours.close()
 
-    assert_waits_for_itself(alone("here"), run)
+    assert_joins_itself(alone("here"), run)
 
 
 def get(queue: Any) -> None:
@@ -147,7 +153,7 @@ def test_a_child_that_waits_for_its_turn_is_stuck_too(alone: Callable[..., Agent
         second.start()
         second.join()
 
-    assert_waits_for_itself(alone("here"), run)
+    assert_joins_itself(alone("here"), run)
 
 
 def test_the_thread_that_sends_a_queues_items_goes_on_only_once_it_has_some(alone: Callable[..., Agent]) -> None:
@@ -156,7 +162,7 @@ def test_the_thread_that_sends_a_queues_items_goes_on_only_once_it_has_some(alon
         job.queue.put("the only item")
         job.run()
 
-    assert_waits_for_itself(alone("here"), run)
+    assert_joins_itself(alone("here"), run)
 
 
 def test_another_child_that_goes_on_may_read_the_queue(alone: Callable[..., Agent]) -> None:

@@ -20,7 +20,16 @@ import pytest
 from stilltrue import Agent
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.pipes import named_objects, signallers
-from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, using, wait_until_for
+from tests.client.waits.children import (
+    SECONDS_MAX,
+    WAITER,
+    assert_waits_for_itself,
+    enders,
+    looked_at,
+    searched,
+    using,
+    wait_until_for,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),
@@ -118,9 +127,7 @@ def test_who_waits_at_one_pipe_of_a_child_that_waits_at_another_waits_for_itself
 ) -> None:
     agent = alone("here")
     with using(code, use, **options):
-        wait_until_for(agent, WAITER)
-        seen = looked_at(agent)
-        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+        assert_waits_for_itself(agent)
 
 
 def test_another_thread_that_has_the_other_file_may_read_it(alone: Callable[..., Agent]) -> None:

@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from tests.client.waits.children import SECONDS_MAX, WAITER, enders, looked_at, searched, wait_until_for, waiting
+from tests.client.waits.children import (
+    SECONDS_MAX,
+    WAITER,
+    assert_waits_for_itself,
+    enders,
+    looked_at,
+    searched,
+    wait_until_for,
+    waiting,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),
@@ -36,9 +45,7 @@ def test_who_waits_for_a_child_that_waits_for_it_waits_for_itself(
 ) -> None:
     agent = alone("here")
     with waiting(code, **options):
-        wait_until_for(agent, WAITER)
-        seen = looked_at(agent)
-        assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+        assert_waits_for_itself(agent)
 
 
 def test_another_thread_that_has_the_file_may_read_it(alone: Callable[..., Agent]) -> None:

@@ -587,7 +587,7 @@ class _Bounded:
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(2, thread_name_prefix="item")
-        self.room = threading.Semaphore(2)
+        self.room = threading.BoundedSemaphore(2)
 
     def submit(self, depth: int) -> Future[None]:
         self.room.acquire()
@@ -612,16 +612,21 @@ def _submit_all(rooms: list[OwnRef]) -> None:
     bounded.executor.shutdown()
 
 
+def _add_room(room: Any) -> None:
+    room._initial_value += 1
+    room.release()
+
+
 @needs_memory
 def test_items_that_wait_for_the_end_of_another_item_are_looked_at_again(alone: Callable[..., Agent], threads: Threads) -> None:
     rooms = list[OwnRef]()
     threads.begin("submits", _submit_all, rooms)
     until_all_wait("submits", "item_0", "item_1")
-    threads.ends.append(lambda: _there(rooms[0]).release())
+    threads.ends.append(lambda: _add_room(_there(rooms[0])))
     agent = alone("one")
     report = reported(agent, "item_0", "item_1")
     looks = [one for one in look_at(agent, report).parties if ":item_" in one.party]
-    assert [one.doubt for one in looks] == ["", ""]
+    assert [(one.unchanged, one.doubt) for one in looks] == [(True, "")] * 2
 
 
 def _iterate_over(items: Iterator[Any]) -> None:
