@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 import requests
+import urllib3
 
 Seen = dict[str, Any]
 Client = Callable[..., Seen]
@@ -79,8 +84,46 @@ async def aiohttp_async(url: str, *, data: bytes | None = None, timeout: float |
         return _raised(error)
 
 
+def by_urllib(url: str, *, data: bytes | None = None, timeout: float | None = None, stream: bool = False) -> Seen:
+    request = urllib.request.Request(url, data=data)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return _seen(reply.status, reply.headers, _in_parts(reply) if stream else reply.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return _seen(error.code, error.headers, error.read())
+    except OSError as error:
+        return _raised(error)
+
+
+def by_http_client(url: str, *, data: bytes | None = None, timeout: float | None = None, stream: bool = False) -> Seen:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
+    try:
+        connection.request("POST" if data else "GET", parts.path, data)
+        reply = connection.getresponse()
+        return _seen(reply.status, reply.headers, _in_parts(reply) if stream else reply.read())
+    except OSError as error:
+        return _raised(error)
+    finally:
+        connection.close()
+
+
+def by_urllib3(url: str, *, data: bytes | None = None, timeout: float | None = None, stream: bool = False) -> Seen:
+    with urllib3.PoolManager(retries=False) as pool:
+        try:
+            reply = pool.request("POST" if data else "GET", url, body=data, timeout=timeout, preload_content=not stream)
+            body = b"".join(reply.stream(4)) if stream else reply.data
+            return _seen(reply.status, reply.headers, body)
+        except urllib3.exceptions.HTTPError as error:
+            return _raised(error)
+
+
 CLIENTS: dict[str, Client] = {
     "requests": by_requests,
+    "urllib": by_urllib,
+    "http.client": by_http_client,
+    "urllib3": by_urllib3,
     "httpx": by_httpx,
     "httpx async": by_httpx_async,
     "aiohttp": by_aiohttp,
@@ -97,9 +140,13 @@ def _of_httpx(reply: httpx.Response, body: bytes) -> Seen:
     }
 
 
-def _seen(status: int, headers: Mapping[str, str], body: bytes) -> Seen:
+def _seen(status: int, headers: Any, body: bytes) -> Seen:
     kept = {name.lower(): value for name, value in headers.items() if name.lower() not in OF_THE_TIME}
     return {"status": status, "headers": kept, "names": _names(headers), "body": body}
+
+
+def _in_parts(reply: Any) -> bytes:
+    return b"".join(iter(lambda: reply.read(4), b""))
 
 
 def _names(headers: Any) -> list[str]:

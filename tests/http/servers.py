@@ -1,11 +1,13 @@
-"""The same application for WSGI (Flask, werkzeug's threads), ASGI (FastAPI, uvicorn) and ``aiohttp.web``, in this process."""
+"""The same application for WSGI (Flask, werkzeug's threads), ASGI (FastAPI, uvicorn), ``aiohttp.web`` and ``http.server``."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import create_server
 from typing import Any
 
@@ -138,6 +140,50 @@ def aiohttp_app(gate: Gate) -> web.Application:
     for handler in (error, missing, raises, moved, parts, slow):
         app.router.add_get(f"/{handler.__name__}", handler)
     return app
+
+
+def http_handler(gate: Gate) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if self.path == "/slow":
+                gate.arrived.release()
+                gate.open.wait(WAIT_SECONDS)
+            if self.path == "/raises":
+                raise ConnectionAbortedError("on purpose")
+            length = int(self.headers.get("Content-Length", 0))
+            seen = {"headers": sorted(self.headers.keys()), "body": self.rfile.read(length).decode()}
+            status = {"/error": 500, "/missing": 404, "/moved": 307}.get(self.path, 200)
+            body = b"".join(PARTS) if self.path == "/parts" else json.dumps(seen).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Location" if status == 307 else "X-Of", "/echo")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+@contextmanager
+def http_server(gate: Gate) -> Iterator[str]:
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            pass
+
+    server = Server(("127.0.0.1", 0), http_handler(gate))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @contextmanager

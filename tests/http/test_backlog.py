@@ -33,9 +33,7 @@ UVICORNS = {"a/task:Task-1", "a/task:Task-2"}
 KEEPS = "import sys; sys.stdout.write('here'); sys.stdout.flush(); sys.stdin.read()"
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("loop", marks=live), pytest.param("uvloop", marks=live), pytest.param("thread", marks=live)]
-)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=live) for kind in ("loop", "uvloop", "thread", "stdlib")])
 def test_a_service_that_requests_itself_deadlocks(harness: Harness, start: Start, kind: str) -> None:
     a = start("alone.py", "a", kind)
     get(chain(f"{a.url}/pass", f"{a.url}/take"))
@@ -59,7 +57,11 @@ def test_two_services_that_request_each_other_deadlock(harness: Harness, start: 
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("loop", marks=[*live, pytest.mark.not_in_ci]), pytest.param("uvloop", marks=live)]
+    "kind",
+    [
+        pytest.param("loop", marks=[*live, pytest.mark.not_in_ci]),
+        *(pytest.param(kind, marks=live) for kind in ("uvloop", "stdlib")),
+    ],
 )
 def test_more_clients_change_nothing_and_a_timeout_makes_it_a_gridlock(harness: Harness, start: Start, kind: str) -> None:
     a = start("alone.py", "a", kind)

@@ -48,6 +48,7 @@ COMMANDS = [
     pytest.param(("cycle_bare_wsgi", "{port}", "cheroot"), id="cheroot, without a framework", marks=_REST),
     pytest.param(("cycle_bare_wsgi", "{port}", "wsgiref"), id="wsgiref, without a framework"),
     pytest.param(("cycle_bare_wsgi", "{port}", "werkzeug"), id="werkzeug, without a framework", marks=_REST),
+    pytest.param(("cycle_stdlib", "{port}"), id="the standard library's own, asked by urllib"),
     pytest.param(("cycle_django", "runserver", "127.0.0.1:{port}"), id="Django's runserver"),
 ]
 

@@ -42,7 +42,7 @@ def gate() -> servers.Gate:
     return servers.Gate()
 
 
-@pytest.fixture(scope="module", params=["wsgi", "asgi", "aiohttp_web"])
+@pytest.fixture(scope="module", params=["wsgi", "asgi", "aiohttp_web", "http_server"])
 def url(request: pytest.FixtureRequest, gate: servers.Gate) -> Iterator[str]:
     with getattr(servers, request.param)(gate) as url:
         until(lambda: "status" in CLIENTS["requests"](f"{url}/echo"))
@@ -103,6 +103,7 @@ def test_both_ends_record_a_request_while_it_lasts(
     asking = threading.Thread(target=CLIENTS[client], args=(f"{url}/slow",), daemon=True)
     asking.start()
     assert gate.arrived.acquire(timeout=SECONDS_MAX)
+    until(lambda: any(one.wait for one in agent.live.recorder._made.values()))  # it asks for the reply after it has sent all
     report = agent.live.marked(agent.live.recorder.colour + 1)  # type: ignore[arg-type]  # the next snapshot
     assert report is not None
     (made,), (served,) = report.made, report.served

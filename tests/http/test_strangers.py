@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,14 @@ KEY = "the-stamp-key-of-this-fleet"
 Attach = Callable[..., Agent]
 
 
-@pytest.fixture(scope="module", params=["wsgi", "asgi"])
+class Stranger(http.client.HTTPConnection):
+    """A connection of a process without an agent."""
+
+    endheaders = inspect.unwrap(http.client.HTTPConnection.endheaders)
+    getresponse = inspect.unwrap(http.client.HTTPConnection.getresponse)
+
+
+@pytest.fixture(scope="module", params=["wsgi", "asgi", "http_server"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     with getattr(servers, request.param)(servers.Gate()) as url:
         yield url
@@ -35,7 +43,7 @@ def attached() -> Iterator[Attach]:
 
 def told(url: str, *headers: tuple[str, str], honest: bool = False) -> tuple[int, list[str]]:
     """Send a stranger's request; returns its status, and the names of our headers in the reply."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection = Stranger(urlsplit(url).netloc, timeout=20)
     try:
         connection.connect()
         connection.putrequest("GET", "/echo")

@@ -2450,4 +2450,18 @@ MUTANTS = (
         "GOODBYE_SECONDS_MAX = 0.5",
         "tests/client/runtime/test_connection.py::test_a_goodbye_waits_for_a_search_and_ends_it",
     ),
+    Mutant(
+        "a thread that may accept a request later is no way out",
+        "stilltrue.runtime.look.ways_out.search",
+        "acceptors(self._places, self._analysis) if any(only_servers_of(one.place) for one in found) else ()",
+        "()",
+        "tests/http/test_http_server.py::test_who_may_accept_the_request_or_close_the_server_is_a_way_out",
+    ),
+    Mutant(
+        "a socket's timeout does not bound the wait for a reply",
+        "stilltrue.http.clients.http_client",
+        "call.live.awaits(made, sock.gettimeout())",
+        "call.live.awaits(made)",
+        "tests/http/test_http_server.py::test_the_timeout_of_the_socket_bounds_the_wait",
+    ),
 )

@@ -139,4 +139,28 @@ ENTRIES = (
             "request": "a request may add a connection",
         },
     ),
+    Entry(
+        program="bottle_757",
+        source="bottlepy/bottle 757",
+        library="Bottle, wsgiref, urllib",
+        what="A web application, on a server with one thread, asks itself.",
+        near={
+            "limit": "the inner request has a timeout",
+            "threads": "the server has a thread for each request",
+            "later": "another thread serves the inner request later",
+            "closed": "a timer closes the server later, which refuses the inner request",
+        },
+        modules=("bottle",),
+    ),
+    Entry(
+        program="supvisors_28",
+        source="julien6387/supvisors 28",
+        library="xmlrpc",
+        what="Two XML-RPC servers, with one thread each, ask each other while they handle a call.",
+        near={
+            "limit": "the call of one of them has a timeout",
+            "threads": "one of them has a thread for each call",
+        },
+        processes=("one", "two"),
+    ),
 )

@@ -19,7 +19,12 @@ from stilltrue.runtime.import_hook import Finder, after_import
 PLACES: dict[str, tuple[str, ...]] = {
     "requests.adapters": ("HTTPAdapter.send",),
     "requests.models": ("Response.iter_content", "Response.close"),
-    "urllib3.connection": ("HTTPConnection.endheaders",),
+    "http.client": (
+        "HTTPConnection.endheaders",
+        "HTTPConnection.getresponse",
+        "HTTPConnection.close",
+        "HTTPResponse._close_conn",
+    ),
     "httpx._transports.default": ("HTTPTransport.handle_request", "AsyncHTTPTransport.handle_async_request"),
     "httpcore._sync.http11": ("HTTP11Connection._send_request_headers",),
     "httpcore._sync.http2": ("HTTP2Connection._send_request_headers",),
@@ -50,6 +55,13 @@ PLACES: dict[str, tuple[str, ...]] = {
     "cheroot.wsgi": ("Gateway.respond",),
     "werkzeug.serving": ("WSGIRequestHandler.run_wsgi",),
     "wsgiref.handlers": ("BaseHandler.run",),
+    "http.server": (
+        "HTTPServer.server_bind",
+        "BaseHTTPRequestHandler.handle_one_request",
+        "BaseHTTPRequestHandler.parse_request",
+        "BaseHTTPRequestHandler.end_headers",
+    ),
+    "xmlrpc.server": ("SimpleXMLRPCServer.__init__",),
     "grpclib.client": ("Channel.__connect__",),
     "grpclib.server": ("Server.start",),
     "tornado.httpserver": ("HTTPServer.start_request",),
@@ -59,6 +71,8 @@ PLACES: dict[str, tuple[str, ...]] = {
 JOINING = frozenset(
     {
         "HTTPAdapter.send",
+        "HTTPServer.server_bind",
+        "SimpleXMLRPCServer.__init__",
         "HTTPTransport.handle_request",
         "AsyncHTTPTransport.handle_async_request",
         "ClientSession._request",
@@ -92,7 +106,8 @@ JOINING = frozenset(
         "SanicProtocol.__init__",
     }
 )
-"""The methods where a request begins."""
+"""The methods where a request begins, or a server is made. A request of ``http.client`` makes no process join: the tools that a
+service starts, such as pip, use it as well."""
 Replacement = Callable[..., Any]
 """Called with the original method and its arguments."""
 _ASGI = ("self", "scope", "receive", "send")

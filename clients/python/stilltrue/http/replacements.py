@@ -11,10 +11,12 @@ from stilltrue.http import asgi, wsgi
 from stilltrue.http.aiohttp_server import RecordedAiohttpServer
 from stilltrue.http.asgi import ASGIMiddleware
 from stilltrue.http.clients.aiohttp_client import RecordedAiohttp
+from stilltrue.http.clients.http_client import RecordedHttpClient
 from stilltrue.http.clients.httpx_aio import RecordedAsyncHttpx
 from stilltrue.http.clients.httpx_blocking import RecordedHttpx
 from stilltrue.http.clients.outgoing_request import Requests
 from stilltrue.http.clients.requests_client import RecordedRequests
+from stilltrue.http.http_server import RecordedHttpServer
 from stilltrue.http.instrumented_methods import Replacement
 from stilltrue.http.wsgi import WSGIMiddleware
 from stilltrue.runtime import compat
@@ -61,17 +63,23 @@ class Replacements:
         self._of_httpx = RecordedHttpx(requests)
         self._of_async_httpx = RecordedAsyncHttpx(requests)
         self._of_requests = RecordedRequests(requests)
+        self._of_http_client = RecordedHttpClient(requests)
         self._of_aiohttp = RecordedAiohttp(requests)
         self._by_aiohttp = RecordedAiohttpServer(session, start)
+        self._by_http_server = RecordedHttpServer(session, start)
 
     def __call__(self, name: str) -> Replacement | None:
         """The replacement for the method ``name``, or None."""
-        of_requests, of_aiohttp = self._of_requests, self._of_aiohttp
+        of_requests, of_aiohttp, of_http_client = self._of_requests, self._of_aiohttp, self._of_http_client
+        by_http_server = self._by_http_server
         known: dict[str, Callable[[], Replacement]] = {
             "HTTPAdapter.send": lambda: of_requests.send,
             "Response.iter_content": lambda: of_requests.iter_content,
             "Response.close": lambda: of_requests.close,
-            "HTTPConnection.endheaders": lambda: of_requests.endheaders,
+            "HTTPConnection.endheaders": lambda: of_http_client.endheaders,
+            "HTTPConnection.getresponse": lambda: of_http_client.getresponse,
+            "HTTPConnection.close": lambda: of_http_client.close_connection,
+            "HTTPResponse._close_conn": lambda: of_http_client.close_response,
             "HTTPTransport.handle_request": lambda: self._of_httpx.handle_request,
             "HTTP11Connection._send_request_headers": lambda: self._of_httpx.send_headers,
             "HTTP2Connection._send_request_headers": lambda: self._of_httpx.send_headers,
@@ -85,6 +93,11 @@ class Replacements:
             "ClientResponse.release": lambda: of_aiohttp.close,
             "RequestHandler._handle_request": lambda: self._by_aiohttp.handle,
             "StreamResponse._write_headers": lambda: self._by_aiohttp.write_headers,
+            "HTTPServer.server_bind": lambda: by_http_server.make_server,
+            "SimpleXMLRPCServer.__init__": lambda: by_http_server.make_server,
+            "BaseHTTPRequestHandler.handle_one_request": lambda: by_http_server.handle,
+            "BaseHTTPRequestHandler.parse_request": lambda: by_http_server.parse,
+            "BaseHTTPRequestHandler.end_headers": lambda: by_http_server.end_headers,
             "Flask.__call__": lambda: self._wsgi,
             "WSGIHandler.__call__": lambda: self._wsgi,
             "ASGIHandler.__call__": lambda: self._asgi,

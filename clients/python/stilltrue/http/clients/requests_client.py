@@ -1,4 +1,7 @@
-"""Records ``requests``: each request that an ``HTTPAdapter`` sends is a call of the thread that makes it."""
+"""Records ``requests``: each request that an ``HTTPAdapter`` sends is a call of the thread that makes it.
+
+Its headers are added where :mod:`stilltrue.http.clients.http_client` writes them to a connection.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from stilltrue.http.clients.outgoing_request import HttpCall, Requests, total_of, writing
-from stilltrue.http.headers import OURS_BYTES, STAMP
+from stilltrue.http.headers import STAMP
 
 _PORTS = {"http": 80, "https": 443}
 
 
 class RecordedRequests:
-    """The replacements for methods of ``requests`` and of ``urllib3`` below it."""
+    """The replacements for methods of ``requests``."""
 
     def __init__(self, requests: Requests) -> None:
         """``requests`` begins calls."""
@@ -78,25 +81,6 @@ class RecordedRequests:
         if call is not None:
             call.end()
         return original(response)
-
-    def endheaders(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:
-        """For ``urllib3.connection.HTTPConnection.endheaders``, the last moment to add headers; the connection is known."""
-        call = writing.get()
-        if call is not None and connection.sock is None and connection.auto_open:
-            connection.connect()  # as the original does before it writes anything
-        if call is not None:
-            try:
-                _add_headers(connection, call)
-            except Exception:  # noqa: BLE001 - fail open
-                call.live.report_failure("stamping a request")
-        return original(connection, *args, **kwargs)
-
-
-def _add_headers(connection: Any, call: HttpCall) -> None:
-    lines = connection._buffer  # noqa: SLF001 - the header lines
-    lines[:] = [line for line in lines if not line[:20].lower().startswith(OURS_BYTES)]
-    for name, value in call.headers(connection.sock.getsockname(), connection.sock.getpeername()):
-        connection.putheader(name, value)
 
 
 def _read(parts: Any, call: HttpCall) -> Iterator[Any]:

@@ -60,11 +60,16 @@ def closes_idle_connection(callback: Any) -> bool:
 
 def server_socket(frame: FrameType) -> socket.socket | None:
     """The listening socket of a standard library server that runs in this frame."""
+    found = getattr(serving_in(frame), "__dict__", {}).get("socket")
+    return found if isinstance(found, socket.socket) else None
+
+
+def serving_in(frame: FrameType) -> Any:
+    """The standard library server that runs in this frame, or None."""
     code = frame.f_code
     if code.co_name not in _SERVING or not code.co_filename.endswith(_SERVERS_FILE):
         return None
-    found = getattr(variables_of(frame).get("self"), "__dict__", {}).get("socket")
-    return found if isinstance(found, socket.socket) else None
+    return variables_of(frame).get("self")
 
 
 def accepting_socket(frame: FrameType) -> socket.socket | None:

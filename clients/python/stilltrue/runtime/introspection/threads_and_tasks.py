@@ -26,10 +26,11 @@ from stilltrue.runtime.waits.registry import may_wait
 
 STACK_LENGTH_MAX = 12
 _OURS = str(Path(__file__).parents[2])
-_SHELLS = tuple(str(Path(_OURS, shell)) for shell in ("sync/server.py", "aio/server.py", "http/wsgi.py", "http/asgi.py"))
+_SERVERS = ("sync/server.py", "aio/server.py", "http/wsgi.py", "http/asgi.py", "http/http_server.py")
+_SHELLS = tuple(str(Path(_OURS, shell)) for shell in _SERVERS)
 _OF_REPLIES = "stilltrue.sync.server"
 _OF_ITEMS = (_OF_REPLIES, "stilltrue.sync.call")
-_CLIENTS = ("http/clients/requests_client.py", "http/clients/httpx_blocking.py")
+_CLIENTS = tuple(f"http/clients/{name}.py" for name in ("requests_client", "http_client", "httpx_blocking"))
 _BLOCKING = tuple(str(Path(_OURS, shell)) for shell in ("sync", *_CLIENTS))
 
 

@@ -54,7 +54,7 @@ def streams_of(handles: Iterable[Any]) -> list[Any]:
 
 
 def owners_of(place: Place, places: Places) -> list[Any]:
-    """The channels of the calls awaited at ``place``, and the servers of the call it serves.
+    """The channels of the calls awaited at ``place``, and the servers of the call it serves, or of its thread.
 
     Closing or stopping one of them ends the wait.
     """
@@ -63,7 +63,13 @@ def owners_of(place: Place, places: Places) -> list[Any]:
     for call in (*calls, request_written(place.frames)):
         if call is not None and call.made.channel.dialled is not None:
             found += _with_beneath(call.made.channel.dialled())
-    return found + places.servers_of(place)
+    return [*found, *places.servers_of(place), *only_servers_of(place)]
+
+
+def only_servers_of(place: Place) -> list[Any]:
+    """The servers of the standard library that accept and serve on the thread at ``place``, with their listening sockets."""
+    servers = (compat.serving_in(frame) for frame in place.frames)
+    return [one for server in servers if server is not None for one in (server, attribute_of(server, "socket"))]
 
 
 def _with_beneath(channel: Any) -> list[Any]:

@@ -26,12 +26,13 @@ from stilltrue.runtime.look.called_code.methods import is_program_class
 from stilltrue.runtime.look.called_code.reachable_names import ReachableNames
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import NEVER
-from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of, streams_of
+from stilltrue.runtime.look.suspects import contexts_of, handles_of, only_servers_of, owners_of, streams_of
 from stilltrue.runtime.look.ways_out import actors, timers_and_callbacks
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.awaiters import all_awaiters
 from stilltrue.runtime.look.ways_out.effects import Effects, cancels
 from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.look.ways_out.kinds.acceptors import acceptors
 from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, closers, closers_after_calls, signal_closers
 from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, requests_to_come
 from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
@@ -265,6 +266,7 @@ class Search:
 
     def _find_closers(self, found: Iterable[Found]) -> None:
         """Find what may close a channel or stop a server that a suspect depends on, cancel all tasks, or end the process."""
+        found = list(found)
         owned: dict[int, list[Found]] = {}
         targets = []
         for one in found:
@@ -277,6 +279,7 @@ class Search:
             *closers(self._places, self._analysis, self._budget),
             *closers_after_calls(self._open_calls),
             *signal_closers(self._places.loops()),
+            *(acceptors(self._places, self._analysis) if any(only_servers_of(one.place) for one in found) else ()),
         ):
             if not self._budget.large_step():
                 break
