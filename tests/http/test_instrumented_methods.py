@@ -56,3 +56,27 @@ def test_no_library_is_imported_and_later_imports_are_hooked() -> None:
         [sys.executable, "-c", LATE.format(names=names)], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+JOINS = """
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import ForkingMixIn
+from stilltrue.http import instrumented_methods
+joined = []
+instrumented_methods.join_when_used(lambda: joined.append(True))
+class Forking(ForkingMixIn, HTTPServer):
+    pass
+forking = Forking(("127.0.0.1", 0), BaseHTTPRequestHandler)
+connection = HTTPConnection("127.0.0.1", forking.server_port)
+connection.request("GET", "/")
+assert not joined
+HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+assert joined == [True]
+"""
+
+
+def test_a_process_joins_when_it_makes_a_server_that_does_not_fork_for_each_request() -> None:
+    """Nor does a request by ``http.client`` make it join: the tools that a program starts make them, too."""
+    done = subprocess.run([sys.executable, "-c", JOINS], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ Rules:
 1. The thread that handles a request is its party. The request begins when its headers have been read, and ends when its
    handler method has returned.
 2. The handlers of WSGI servers (wsgiref, Django, werkzeug) are left to the middleware of their application.
-3. A server that forks for each request is not recorded: its children would have to join one by one.
+3. A server that forks for each request is not recorded, and makes no process join: its children would have to join one by one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 from stilltrue.http.headers import ADDRESS, OURS, PROXIED, STAMP, address_text, path_of
 from stilltrue.http.incoming_request import HttpContext, begin_reply, receive_request
+from stilltrue.http.instrumented_methods import forks
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.session import Session
 
 _STATUS_MIN = 200
 """What comes before is not the reply: 100 asks for the body."""
 _OF_WSGI = "run_wsgi"
-_FORKS = "ForkingMixIn"
 _STAMP_LINE = f"{STAMP}:".encode()
 
 
@@ -73,7 +73,11 @@ class RecordedHttpServer:
 
     def handle(self, original: Callable[..., Any], handler: Any) -> Any:
         """For ``BaseHTTPRequestHandler.handle_one_request``, which reads a request and calls the method for its verb."""
-        if self._session.parties.here.serving is not None or hasattr(type(handler), _OF_WSGI) or _forks(handler):
+        if (
+            self._session.parties.here.serving is not None
+            or hasattr(type(handler), _OF_WSGI)
+            or forks(getattr(handler, "server", None))
+        ):
             return original(handler)
         before = self._current.exchange
         call = self._current.exchange = _Exchange(handler)  # the name by which looks find it
@@ -125,11 +129,6 @@ class RecordedHttpServer:
             proxied=any(name in headers for name in PROXIED),
             interruptible=False,
         )
-
-
-def _forks(handler: Any) -> bool:
-    """Whether the handler's server forks for each request (rule 3)."""
-    return any(one.__name__ == _FORKS for one in type(getattr(handler, "server", None)).__mro__)
 
 
 def _stamp(handler: Any, call: IncomingCall) -> None:

@@ -113,6 +113,14 @@ Replacement = Callable[..., Any]
 _ASGI = ("self", "scope", "receive", "send")
 
 
+_FORKS = "ForkingMixIn"
+
+
+def forks(server: object) -> bool:
+    """Whether this is a server that forks for each request: the agent's session would have to end and begin again each time."""
+    return any(one.__name__ == _FORKS for one in type(server).__mro__)
+
+
 class Hook:
     """One replaced method."""
 
@@ -141,9 +149,9 @@ class Hook:
             else:
                 setattr(self._owner, self._name, self.original)
 
-    def _current(self) -> Replacement | None:
+    def _current(self, args: tuple[Any, ...]) -> Replacement | None:
         """The replacement, after joining the process if that is due."""
-        if self.replacement is None and self._joins:
+        if self.replacement is None and self._joins and not forks(args[0]):
             _attach()
         return self.replacement
 
@@ -152,17 +160,17 @@ class Hook:
 
         @functools.wraps(original)
         async def asynchronous(*args: Any, **kwargs: Any) -> Any:
-            other = self._current()
+            other = self._current(args)
             return await (original(*args, **kwargs) if other is None else other(original, *args, **kwargs))
 
         @functools.wraps(original)
         async def asgi(app: Any, scope: Any, receive: Any, send: Any) -> Any:
-            other = self._current()
+            other = self._current((app,))
             return await (original(app, scope, receive, send) if other is None else other(original, app, scope, receive, send))
 
         @functools.wraps(original)
         def plain(*args: Any, **kwargs: Any) -> Any:
-            other = self._current()
+            other = self._current(args)
             return original(*args, **kwargs) if other is None else other(original, *args, **kwargs)
 
         if tuple(inspect.signature(original).parameters) == _ASGI:  # uvicorn detects ASGI by a call with wrong arguments
