@@ -155,9 +155,9 @@ def asking(
 
 def until_waiting(count: int) -> list[int]:
     """The threads that wait for an event in a method of :class:`Desk`, once there are so many."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end, left = time.monotonic() + PATIENCE_SECONDS, {one.ident for one in _LEFT}
     while time.monotonic() < end:
-        every = frames_of_threads().items()
+        every = [pair for pair in frames_of_threads().items() if pair[0] not in left]
         found = [one for one, frames in every if (awaited := awaited_in(one, frames)) and is_event(awaited.thing)]
         if len(found) == count:
             return found
