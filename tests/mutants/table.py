@@ -2425,9 +2425,23 @@ MUTANTS = (
     Mutant(
         "a script may send signals",
         "stilltrue.runtime.introspection.linux.signal_senders",
-        "return bool(script and _script_sends(called, _text_of(pid, script))) or ",
+        "return any(_text_sends(called, one) for one in texts) or ",
         "return ",
         "tests/client/runtime/test_signal_senders.py::test_a_shell_whose_script_sends_signals",
+    ),
+    Mutant(
+        "a script may run another one",
+        "stilltrue.runtime.introspection.linux.script_files",
+        " if python else _named_in(text, beside)",
+        " if python else ()",
+        "tests/client/runtime/test_signal_senders.py::test_a_shell_whose_script_runs_another",
+    ),
+    Mutant(
+        "a child may get its signals from its terminal",
+        "stilltrue.runtime.waits.pipes.signallers",
+        "has_alarm or any(map(_has_another_terminal, chain))",
+        "has_alarm",
+        "tests/client/waits/test_stuck_children.py::test_one_with_a_terminal_of_its_own_may_get_its_signals_from_there",
     ),
     Mutant(
         "a task that a handler has left behind may wait for a peer",

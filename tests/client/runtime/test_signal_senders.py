@@ -27,8 +27,13 @@ def finds(tmp_path: Path) -> Iterator[Finds]:
     """Whether a process with these arguments, run in a folder with a script, may find the target."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def look(*arguments: str, script: str = "", typed: str = "", sleeps: bool = True, **environment: str) -> bool:
-        (tmp_path / "script").write_text(script)
+    def look(
+        *arguments: str, script: str = "", typed: str = "", sleeps: bool = True, beside: str = "", **environment: str
+    ) -> bool:
+        for name in ("script", "module.py"):
+            (tmp_path / name).write_text(script)
+        for name in ("cleanup.sh", "watching.py"):
+            (tmp_path / name).write_text(beside)
         variables = {"PATH": "/usr/bin:/bin", **environment}
         process = subprocess.Popen(arguments, cwd=tmp_path, env=variables, stdin=subprocess.PIPE, start_new_session=True)
         started.append(process)
@@ -63,15 +68,47 @@ def test_a_shell_whose_script_sends_none(finds: Finds) -> None:
     assert not finds("sh", "script", script="sleep 60\necho skill-set overkill\n")
 
 
+@pytest.mark.parametrize(("later", "doubtful"), [("sh ./cleanup.sh", True), ("sh ./other.sh", False)])
+def test_a_shell_whose_script_runs_another(finds: Finds, later: str, doubtful: bool) -> None:
+    assert finds("sh", "script", script=f"sleep 60\nexit\n{later}\n", beside="pkill -f app\n") is doubtful
+
+
 PYTHON = "import os, subprocess, time\nsubprocess.run(['sleep', '60'])\nos._exit(0)\n"
 
 
-@pytest.mark.parametrize("act", ["os.kill(os.getppid(), 9)", "os.kill(int(open('app.pid').read()), 15)"])
-def test_a_watchdog_in_python(finds: Finds, act: str) -> None:
-    assert finds(sys.executable, "-ISu", "script", script=PYTHON + act)
+@pytest.mark.parametrize(
+    "act",
+    [
+        "os.kill(os.getppid(), 9)",
+        "os.kill(int(open('app.pid').read()), 15)",
+        "os.kill(json.load(open('app.json'))['worker'], 9)",
+        "subprocess.run(['pkill', '-f', 'app'])",
+        "os.system('sleep 1; kill -9 ' + pid)",
+        "[one.kill() for one in psutil.process_iter() if one.name() == 'app']",
+        "psutil.Process(pid).kill()",
+        "psutil.Process().parent().kill()",
+        "from watching import end; end()",
+    ],
+)
+@pytest.mark.parametrize("how", [["script"], ["-m", "module"], ["-Wignore", "-c"]], ids=["script", "module", "code"])
+def test_a_watchdog_in_python(finds: Finds, how: list[str], act: str) -> None:
+    text = PYTHON + act
+    arguments = [*how, text] if "-c" in how else how
+    assert finds(sys.executable, "-Su", *arguments, script=text, beside="import os\ndef end(): os.kill(int(input()), 9)\n")
 
 
-@pytest.mark.parametrize("act", ["print(os.getppid())", "child.kill()", "os.kill(child, 9)"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        "print(os.getppid())",
+        "child.kill()",
+        "os.kill(child, 9)",
+        "os.kill(child.pid, 9); open('x').read()",
+        "os.kill(os.getpid(), 9); open('x').read()",
+        "psutil.Process().memory_info()",
+        "import other, json",
+    ],
+)
 def test_a_program_in_python_that_signals_nobody_it_was_told_of(finds: Finds, act: str) -> None:
     assert not finds(sys.executable, "-IS", "script", script=PYTHON + act)
 

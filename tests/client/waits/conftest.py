@@ -172,7 +172,7 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         monkeypatch.setattr(module_names, name, lambda *_: False)
     for module, searched in (
         (processes, ("_NUMBERS",)),
-        (signallers, ("_SENDS", "_TELLS", "_ALARMS", "_ENDS_WITH_THREADS")),
+        (signallers, ("_SENDS", "_ALARMS", "_ENDS_WITH_THREADS")),
         (signalling_children, ("_SENDS", "_HANDS_ON")),
     ):
         for name in searched:

@@ -15,7 +15,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.report import Report, ResourceTarget
-from stilltrue.runtime.introspection.linux import child_threads
+from stilltrue.runtime.introspection.linux import child_processes, child_threads
 from stilltrue.runtime.waits import stuck_children
 from stilltrue.runtime.waits.pipes import process_trees
 from stilltrue.runtime.waits.stuck_children import is_stuck
@@ -101,6 +101,18 @@ def test_a_process_whose_threads_all_wait_for_its_own_locks_is_stuck(code: str) 
 def test_any_other_is_not(code: str) -> None:
     with child(code) as pid:
         assert not is_stuck_soon(pid, 0.5)
+
+
+def test_one_with_a_terminal_of_its_own_may_get_its_signals_from_there() -> None:
+    """Whoever has the other side of the terminal writes Ctrl-C there, or closes it."""
+    other_side, terminal = os.openpty()
+    opens = f"import os; os.open({os.ttyname(terminal)!r}, os.O_RDWR)"  # the first of a session becomes its terminal
+    with child(f"{opens}; {TWICE}") as pid:
+        assert child_processes.terminal_of(pid) != child_processes.terminal_of(os.getpid())
+        assert not is_stuck_soon(pid, 0.5)
+        assert process_trees.tree_of(pid) is not None
+    os.close(terminal)
+    os.close(other_side)
 
 
 def test_a_lock_that_another_process_may_release_is_not_its_own() -> None:

@@ -93,10 +93,13 @@ def test_a_daemon_with_the_id_counts() -> None:
 
 
 PROGRAM = """
-import multiprocessing, os, signal, sys, time
+import multiprocessing, os, pathlib, signal, sys, time
 
 import stilltrue
 from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
+
+
+{known}
 
 
 def watch(there, parent):
@@ -119,16 +122,24 @@ if __name__ == "__main__":
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize(
-    ("act", "given", "doubtful"),
+    ("act", "given", "known", "doubtful"),
     [
-        ("os.kill(parent, signal.SIGUSR1)", "os.getpid()", True),
-        ("print(parent)", "os.getpid()", False),
-        ("os.kill(parent, 9)", "0", False),
+        ("os.kill(parent, signal.SIGUSR1)", "os.getpid()", "", True),
+        ("os.kill(PARENT, 9)", "0", "PARENT = os.getpid()", True),
+        ("os.kill(parent.value, 9)", "None", "def begin(shared): shared.value = os.getpid()", True),
+        ("os.kill(int(pathlib.Path('app').read_text()), 9)", "0", "", True),
+        ("os.killpg(os.getpgrp(), 9)", "0", "", True),
+        ("os.system('pkill -f app')", "0", "", True),
+        ("print(parent)", "os.getpid()", "", False),
+        ("os.kill(parent, 9)", "0", "", False),
+        ("os.kill(os.getpid(), 9)", "0", "PARENT = os.getpid()", False),
     ],
 )
-def test_a_watchdog_of_the_same_program_is_doubt(tmp_path: Path, method: str, act: str, given: str, doubtful: bool) -> None:
+def test_a_watchdog_of_the_same_program_is_doubt(
+    tmp_path: Path, method: str, act: str, given: str, known: str, doubtful: bool
+) -> None:
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(act=act, given=given, method=method))
+    program.write_text(PROGRAM.format(act=act, given=given, known=known, method=method))
     told = subprocess.run([sys.executable, program], check=True, capture_output=True, text=True).stdout
     assert ("may send it a signal" in told) is doubtful, told
     assert doubtful is not told.startswith("nothing")

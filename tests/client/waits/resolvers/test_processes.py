@@ -18,6 +18,7 @@ import pytest
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
 from stilltrue.runtime.introspection.linux.child_processes import MARK, joined_at, process_at
 from stilltrue.runtime.membership.member_mark import MemberMark
+from stilltrue.runtime.waits.resolvers import processes
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.waits.conftest import Front
 
@@ -162,3 +163,18 @@ def test_a_task_that_waits_for_a_child_process_in_time_is_not_blocked_for_good(f
 
 def waits_of_tasks(report: Report) -> list[LocalWait]:
     return [one for one in report.waits if "/task:" in one.waiter and isinstance(one.among[0], ResourceTarget)]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("os.read(child.stdout.fileno(), 1)", True),
+        ("poller = select.epoll()", True),
+        ("open(key.fd)", True),
+        ("from select import poll", True),
+        ("child.poll()", False),
+        ("import select", False),
+    ],
+)
+def test_which_mentions_are_of_a_descriptors_number(text: str, is_one: bool) -> None:
+    assert bool(processes._NUMBERS._wanted.search(text.encode())) is is_one

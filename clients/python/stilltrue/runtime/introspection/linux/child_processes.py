@@ -40,7 +40,7 @@ _LISTS_CHILDREN = (_PROC / "thread-self" / "children").exists()
 _MARK = re.compile(rf"{MARK}:([0-9.]+):")
 _HIDING = re.compile(r"^\S+ /proc proc \S*\bhidepid=(?:2|4|invisible|ptraceable)\b", re.M)
 _ENDED = ("Z", "X")
-_PARENT, _GROUP, _SESSION, _TICKS, _STARTED = 1, 2, 3, slice(11, 13), 19
+_PARENT, _GROUP, _SESSION, _TERMINAL, _TICKS, _STARTED = 1, 2, 3, 4, slice(11, 13), 19
 """Positions of fields in ``/proc/PID/stat`` after the name, which ends with the last parenthesis."""
 
 
@@ -208,6 +208,12 @@ def session_of(pid: int) -> int:
         return os.getsid(pid)
     except OSError:  # it has ended
         return 0
+
+
+def terminal_of(pid: int) -> str:
+    """The number of a process's controlling terminal; "0" if it has none, or has ended."""
+    fields = _stat_of(str(pid))[1]
+    return fields[_TERMINAL] if len(fields) > _TERMINAL else "0"
 
 
 def all_processes() -> list[int]:

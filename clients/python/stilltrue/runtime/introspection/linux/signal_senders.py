@@ -6,8 +6,9 @@ Rules:
    such an id the command line must name ``kill``, too.
 2. It runs a command that sends signals (``kill``, ``pkill``, ``fuser``): the id may be in a variable, in a file or in another
    program's output, or be that of a group.
-3. It runs a script whose text does so: one of a shell; of Python, by ``os.kill`` or psutil and with an id that is its parent's
-   or is read from text; of another interpreter, if it mentions ``kill``.
+3. What it runs is a text that does so (:mod:`~stilltrue.runtime.introspection.linux.script_files`): one of a shell; one in
+   Python, by such a command, by psutil, or by ``os.kill`` and an id that is its parent's or is read, not the one of what it
+   has started (``child.pid``); one of another interpreter, if it mentions ``kill``.
 4. A variable of its environment is the other's process id, which this process's own environment does not have.
 5. It is a shell that reads its commands from another process, and is running one of them.
 
@@ -16,29 +17,37 @@ Rules 2 to 5 are for processes that the program has started.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Collection
 from pathlib import Path
 
 from stilltrue.runtime.introspection.linux.child_processes import children_of
+from stilltrue.runtime.introspection.linux.script_files import has_code, read_text, texts_run_by
 
 SMALL = 300
-TEXT_MAX, SCRIPT_MAX = 10_000, 64 * 1024
+TEXT_MAX = 10_000
 KILLS = re.compile(rb"kill|send_signal|terminate")
 _RUNS_KILL = re.compile(rb"(?:^|[\s\0;&|(`{/'\"])(?:kill|pkill|killall|skill|fuser)(?=[\s\0;)'\"`]|$)")
 _SHELL = re.compile(rb"(?:ba|da|z|k|a)?sh|busybox")
 _PYTHON = re.compile(rb"(?:python|pypy)[\d.]*")
 _OTHERS = re.compile(rb"(?:perl|ruby|node|lua)[\d.]*")
-_GIVES_CODE = re.compile(rb"-[A-Za-z]*[cm]|-[a-z]*e")
-_PYTHON_SENDS = re.compile(rb"\bos\.killp?g?\b|\bpidfd_send_signal\b|\bimport\b[^\n]*\bkill|\bpsutil\.Process\(")
-_PYTHON_FINDS = re.compile(rb"\bgetppid\b|\bparent_process\b|\bint\(")
+_BY_ID = r"\bos\.kill(?:pg)?\b(?!\s*\(\s*os\.getpid\(\))|\bpidfd_send_signal\b|\bimport\b[^\n]*\bkill"
+_BY_NAME = (
+    r"\bpsutil\.(?:process_iter|pids)\b|\bpsutil\.Process\((?!os\.getpid\(\))(?!\)(?!\.(?:children|parents?)\b))"
+    r"|\bfrom psutil\b|[\"';&|]\s*(?:\S*/)?(?:p?kill|killall|skill|fuser)(?=[\s\"'])"
+)
+SENDS_TO_OTHERS = f"{_BY_ID}|{_BY_NAME}"
+"""What a program in Python mentions that sends a signal to another process than itself."""
+_OWN = r"os\.getpid\(\)"
+_PYTHON_SENDS = re.compile(_BY_ID.replace(_OWN, rf"(?:{_OWN}|[\w.]+\.pid\b)").encode())
+_PYTHON_SENDS_BY_NAME = re.compile(_BY_NAME.encode())
+_PYTHON_FINDS = re.compile(rb"\bgetppid\b|\bparent_process\b|\bint\(|\b(?:load|read|recv|get|decode)\w*\(")
 _PROC = Path("/proc")
 
 
 def command_line_of(pid: int | str) -> bytes:
     """The beginning of a process's command line; empty if it has ended."""
-    return _read(_PROC / str(pid) / "cmdline", TEXT_MAX)
+    return read_text(_PROC / str(pid) / "cmdline")[:TEXT_MAX]
 
 
 def is_told(command_line: bytes, targets: Collection[int]) -> bool:
@@ -53,44 +62,28 @@ def may_find(pid: int, command_line: bytes, targets: Collection[int]) -> bool:
         return True
     program, *arguments = command_line.rstrip(b"\0").split(b"\0")
     called = program.rpartition(b"/")[2].lstrip(b"-")
-    script = next((one for one in arguments if not one.startswith(b"-")), b"")
-    if any(map(_GIVES_CODE.fullmatch, arguments[: arguments.index(script)] if script else arguments)):
-        script = b""  # its code is in the command line
-    elif _SHELL.fullmatch(called) and not script and children_of(pid):
+    if _SHELL.fullmatch(called) and not has_code(arguments) and children_of(pid):
         return True
-    return bool(script and _script_sends(called, _text_of(pid, script))) or _has_in_environment(pid, targets)
+    is_python = _PYTHON.fullmatch(called) is not None
+    is_interpreter = is_python or _SHELL.fullmatch(called) or _OTHERS.fullmatch(called)
+    texts = texts_run_by(pid, arguments, python=is_python) if is_interpreter else ()
+    return any(_text_sends(called, one) for one in texts) or _has_in_environment(pid, targets)
 
 
-def _script_sends(interpreter: bytes, text: bytes) -> bool:
+def _text_sends(interpreter: bytes, text: bytes) -> bool:
     """Rule 3."""
     if _SHELL.fullmatch(interpreter):
         return _RUNS_KILL.search(text) is not None
     if _PYTHON.fullmatch(interpreter):
-        return _PYTHON_SENDS.search(text) is not None and _PYTHON_FINDS.search(text) is not None
-    return _OTHERS.fullmatch(interpreter) is not None and b"kill" in text
-
-
-def _text_of(pid: int, script: bytes) -> bytes:
-    """The text of a script, whose name may be relative to where its process runs."""
-    path = Path(script.decode(errors="surrogateescape"))
-    there = _PROC / str(pid) / "cwd" / path
-    with contextlib.suppress(OSError):  # its name is too long for a file's
-        return _read(there, SCRIPT_MAX) if there.is_file() else b""
-    return b""
+        by_id = _PYTHON_SENDS.search(text) is not None and _PYTHON_FINDS.search(text) is not None
+        return by_id or _PYTHON_SENDS_BY_NAME.search(text) is not None
+    return b"kill" in text
 
 
 def _has_in_environment(pid: int, targets: Collection[int]) -> bool:
     """Rule 4."""
     ids = {b"%d" % one for one in targets}
-    told = [one for one in _read(_PROC / str(pid) / "environ", SCRIPT_MAX).split(b"\0") if one.partition(b"=")[2] in ids]
-    own = _read(_PROC / "self/environ", SCRIPT_MAX).split(b"\0") if told else []
+    told = [one for one in read_text(_PROC / str(pid) / "environ").split(b"\0") if one.partition(b"=")[2] in ids]
+    own = read_text(_PROC / "self/environ").split(b"\0") if told else []
     names = (one.partition(b"=") for one in told if one not in own)
     return any(int(value) >= SMALL or b"PID" in name for name, _, value in names)
-
-
-def _read(path: Path, most: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(most)
-    except OSError:  # it has ended, or belongs to another user
-        return b""

@@ -6,11 +6,13 @@ Rules:
    also if it may find the id otherwise (:mod:`~stilltrue.runtime.introspection.linux.signal_senders`).
 2. So may an orphan of the child's process group that began after the child: it may have asked for its parent's id.
 3. So may another child that runs this program (a fork, or a process of ``multiprocessing``), which has no command line of its
-   own, if the program's own files mention sending signals, and the ids of processes.
+   own, if the program's own files mention sending signals to another process than the one that sends them.
 4. Linux does not show an alarm. A child may have one if the program's own files mention it (``preexec_fn=lambda: alarm(60)``,
    ``["perl", "-e", "alarm 60; exec @ARGV"]``). An alarm without a handler in a child's own program is assumed not to exist.
 5. Nor does Linux show that a child is killed when the thread that started it ends (``prctl(PR_SET_PDEATHSIG)``). So a mention
    of that counts, too, if this thread is not the main one and may go on: most such children end with the process.
+6. A child that has a controlling terminal which is not this process's gets signals from whoever has that terminal's other
+   side, often this process: it writes Ctrl-C there, or closes it (``pty.fork()``).
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from stilltrue.runtime.introspection.linux.child_processes import (
     parent_of,
     process_at,
     starter_of,
+    terminal_of,
 )
-from stilltrue.runtime.introspection.linux.signal_senders import command_line_of, is_told, may_find
+from stilltrue.runtime.introspection.linux.signal_senders import SENDS_TO_OTHERS, command_line_of, is_told, may_find
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.pipes.process_trees import stands_still
 
-_SENDS = Mentions(r"\bos\.kill|\bpidfd_send_signal\b|\bimport\b[^\n]*\bkill|\bpsutil\b", own_only=True)
-_TELLS = Mentions(r"\.pid\b", own_only=True)
+_SENDS = Mentions(SENDS_TO_OTHERS, own_only=True)
 _ALARMS = Mentions(r"\balarm(\s*\(|\s+(\d|shift\b|[$@]))|\bsetitimer\b", own_only=True)
 _ENDS_WITH_THREADS = Mentions(r"pdeathsig|\bprctl\s*\(\s*1\b", own_only=True)
 
@@ -41,7 +43,14 @@ def may_be_signalled(chain: Sequence[int]) -> bool:
     if any(is_told(command_line_of(one), chain) for one in all_processes() if one not in chain and one != os.getpid()):
         return True
     has_alarm = not _ALARMS.search() or bool(_ALARMS.found)
-    return _has_left_others(chain) or _started_signal(chain) or has_alarm or any(map(_may_end_with_its_starter, chain))
+    if has_alarm or any(map(_has_another_terminal, chain)):
+        return True
+    return _has_left_others(chain) or _started_signal(chain) or any(map(_may_end_with_its_starter, chain))
+
+
+def _has_another_terminal(child: int) -> bool:
+    """Rule 6."""
+    return terminal_of(child) not in ("0", terminal_of(os.getpid()))
 
 
 def _has_left_others(chain: Sequence[int]) -> bool:
@@ -66,5 +75,4 @@ def _started_signal(chain: Sequence[int]) -> bool:
     alike = [line == own or b"multiprocessing" in line for _, line in others]
     if any(may_find(pid, line, chain) for (pid, line), same in zip(others, alike, strict=True) if not same):
         return True
-    complete = not any(alike) or (_SENDS.search() and _TELLS.search())
-    return not complete or (any(alike) and bool(_SENDS.found and _TELLS.found))
+    return any(alike) and (not _SENDS.search() or bool(_SENDS.found))

@@ -41,8 +41,12 @@ ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "termina
 ENDING_ANYWHERE = frozenset({SIGNALS_PROCESSES})
 _AT_PIPE = ENDING_ANYWHERE | {USES_DESCRIPTORS}
 _AT_NUMBER = _AT_PIPE | {OPENS_FILES, STARTS_PROCESSES}
-_NUMBERS = Mentions(r"\bfileno\b|/fd\b", own_only=True)
-"""Mentions of a descriptor's number: ``open(3)``, ``Popen(stdin=3)``; or of ``/proc/PID/fd``."""
+_NUMBERS = Mentions(
+    r"\bfileno\b|/fd\b|\.fd\b|\bselect\.(e?poll|kqueue)\b|\bimport\b[^\n]*\b(e?poll|kqueue)\b",
+    own_only=True,
+)
+"""Mentions of a descriptor's number, as ``fileno()`` and ``poll()`` return it, for ``open(3)``, ``Popen(stdin=3)``; or of
+``/proc/PID/fd``."""
 
 
 def ending_at_pipe() -> frozenset[str]:

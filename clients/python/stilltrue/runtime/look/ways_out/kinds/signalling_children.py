@@ -7,8 +7,8 @@ Rules:
    it does with the id is not known, so it is doubt and not a way out. An orphan of the program counts as well: a shell leaves
    ``(sleep 9; kill PID) &`` behind. So does any other process whose command line has the id and names ``kill``: a daemon.
 2. A child that runs this program (a fork, or a process of ``multiprocessing``) has no command line of its own. It counts if the
-   program's own files mention sending a signal, and giving a child the process id or asking for the parent. Many programs only
-   log their process id, or send signals to their children.
+   program's own files mention sending a signal to another process, and giving a child the process id, keeping it in a variable,
+   a file or shared memory, or asking for the parent. Many programs only log their id, or send signals to their children.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ import os
 import re
 
 from stilltrue.runtime.introspection.linux.child_processes import all_processes, child_processes, orphans, process_at
-from stilltrue.runtime.introspection.linux.signal_senders import KILLS, command_line_of, is_told, may_find
+from stilltrue.runtime.introspection.linux.signal_senders import KILLS, SENDS_TO_OTHERS, command_line_of, is_told, may_find
 from stilltrue.runtime.waits.databases.source_search import Mentions
 
 CHILDREN_MAX = 100
 _PARENT = re.compile(rb"\$\{?PPID\b|\bgetppid\b|\bparent_process\b")
-_SENDS = Mentions(
-    r"\bos\.kill(pg)?\b|\bpidfd_send_signal\b|from os import[^\n]*\bkill"
-    r"|psutil\.Process\([^)\n]*\)\.(kill|terminate|send_signal)",
+_SENDS = Mentions(SENDS_TO_OTHERS, own_only=True)
+_HANDS_ON = Mentions(
+    r"\bargs\s*=\s*[(\[][^\n]*\bgetpid\(|(?-i:\b[A-Z]\w*)\((os\.)?getpid\(|\bgetppid\b|\bparent_process\b"
+    r"|=\s*(os\.)?getpid\(|\b(write\w*|dumps?|set|put|send)\([^\n]*\bgetpid\(|\bkill\(\s*(int\(|0\b)|\bgetpg(rp|id)\("
+    r"|\bpsutil\.(process_iter|pids)\b|\.parents?\(\)|[\"']\s*(p?kill|killall)\b",
     own_only=True,
 )
-_HANDS_ON = Mentions(
-    r"\bargs\s*=\s*[(\[][^\n]*\bgetpid\(|(?-i:\b[A-Z]\w*)\((os\.)?getpid\(|\bgetppid\b|\bparent_process\b", own_only=True
-)
-"""Mentions of giving a child the process id, or of a child that asks for its parent."""
+"""Mentions of giving a child the process id, of keeping it where one may find it, or of a child that asks for its parent."""
 
 
 def signalling_child() -> str:
