@@ -75,15 +75,20 @@ VENV = if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is neede
 	version=$$($(PYTHON) --version); echo "Setting up $(1) with $$version ..."; $(INTERRUPTIBLE); \
 	run $(PYTHON) -m venv --clear $(1)
 
+# The agent is found along sys.path: a clone is called stilltrue, and a program in the folder that contains it would import that instead.
+ON_PATH = --config-settings editable_mode=compat
+
 $(LIGHT): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
 	@$(call VENV,.venv); \
-	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e clients/python -e .
+	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt $(ON_PATH) -e clients/python && \
+	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e .
 	@touch $@
 
 $(READY): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
 	@$(call VENV,.venv); \
 	run $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv; \
-	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e clients/python -e '.[test]'
+	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt $(ON_PATH) -e clients/python && \
+	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[test]'
 	@touch $(LIGHT) $@
 
 lint: setup ## ruff: lint and format

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import re
@@ -19,6 +20,7 @@ from detector.cli import COMMANDS, cli
 from detector.commands.shared import names
 from detector.commands.shared.output import Output, printable_yaml
 from detector.commands.shared.render import table
+from stilltrue.v1 import detector_pb2 as pb
 
 DOCUMENT = {"waits": [{"waiter": "a/1", "among": ["b/2"]}, {"waiter": "b/2", "among": ["a/1"]}]}
 
@@ -98,6 +100,20 @@ def test_commands_flags_and_predicates_are_completed_without_a_detector() -> Non
     assert "--scope" in completed("watch", begun="--s")
     assert completed("ask", "deadlock", "--detector", "127.0.0.1:1", "--scope", begun="") == ["all"]
     assert completed("show", "--detector", "127.0.0.1:1", begun="") == ["latest"]
+
+
+def test_cure_completes_only_incidents_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"i-open": True, "i-ended": False}
+
+    class Stub:
+        def ListIncidents(self, request: pb.ListIncidentsRequest, timeout: float) -> pb.ListIncidentsResponse:  # noqa: N802
+            assert timeout <= names.SECONDS_MAX
+            shown = [name for name, is_open in known.items() if is_open or not request.open_only]
+            return pb.ListIncidentsResponse(incidents=[pb.Incident(id=name) for name in shown])
+
+    monkeypatch.setattr(names, "detector_stub", lambda _: contextlib.nullcontext(Stub()))
+    assert completed("cure", begun="i") == ["i-open"]
+    assert completed("incidents", begun="i") == ["i-open", "i-ended"]
     assert completed("completion", begun="") == ["bash", "zsh", "fish"]
 
 
@@ -154,6 +170,20 @@ def test_the_help_of_every_flag_names_its_environment_variable(name: str) -> Non
     for option in (each for each in command.params if isinstance(each, click.Option)):
         record = option.get_help_record(inner)
         assert record is None or "env var: STILLTRUE_" in " ".join(record[1].split()), option.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_environment_variable_of_a_flag_has_the_flag_s_own_name(name: str) -> None:
+    context = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE")
+    command = cli.get_command(context, name)
+    assert command is not None
+    inner = click.Context(command, info_name=name, parent=context)
+    for option in (each for each in command.params if isinstance(each, click.Option)):
+        record = option.get_help_record(inner)
+        named = re.search(r"env var: STILLTRUE(_[A-Z_]+)", " ".join(record[1].split())) if record else None
+        flags = [flag[2:].replace("-", "_").upper() for flag in option.opts if flag.startswith("--")]
+        known = {"party_metadata": "TELLS_PARTY"}.get(flags[0].lower(), flags[0])
+        assert named is None or any(named[1].removesuffix("S").endswith(f"_{one}".removesuffix("S")) for one in (*flags, known))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -48,4 +48,4 @@ def compact(archive: str, *, until: datetime | None, mebibytes_target: int) -> N
         raise CommandError(str(error)) from None
     for left in done.left_out:
         click.echo(f"left out: {left.path}: {left.reason}", err=True)
-    click.echo(f"up to {day}: {done.before} files became {done.after}")
+    click.echo(f"up to {day}: {done.before} files became {done.after}" if done.before else f"up to {day}: nothing to merge")

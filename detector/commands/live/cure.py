@@ -15,7 +15,7 @@ from stilltrue.v1 import detector_pb2 as pb
 
 
 @click.command(short_help="End a deadlock: abort the calls of its victims.")
-@click.argument("incident", shell_complete=names.incidents)
+@click.argument("incident", shell_complete=names.open_incidents)
 @click.option(
     "--dry-run", is_flag=True, show_envvar=True, help="Only show which calls would be aborted, and which parties freed."
 )

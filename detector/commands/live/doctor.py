@@ -60,9 +60,9 @@ CURES = (
     (
         "whose caller is unknown",
         "no party is known to wait for them. If handlers make them, let the program forward stilltrue-party, traceparent or "
-        "x-request-id from the calls that it serves to those that it makes. If a job of its own makes them, let it call past "
-        "the sidecar, or declare methods that nobody waits for: --never-awaited. Or use an agent in the program. See "
-        "docs/sidecar.md, 'What it does not know'",
+        "x-request-id from the calls that it serves to those that it makes. If a job of its own makes them, let it call its "
+        "upstreams directly, not through the sidecar. If nobody waits for them, declare the methods: --never-awaited. Or use "
+        "an agent in the program. See docs/sidecar.md, 'What it does not know'",
     ),
     (
         "in progress are served is unknown",

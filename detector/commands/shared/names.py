@@ -51,11 +51,20 @@ def processes(context: click.Context, _parameter: click.Parameter, incomplete: s
     return sorted(name for name in _ask_detector(context, ask, ()) if name.startswith(incomplete))
 
 
+def open_incidents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Found:
+    """The incidents that have not ended, each explained by its core."""
+    return _incidents(context, incomplete, open_only=True)
+
+
 def incidents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Found:
     """The newest incidents, each explained by its core."""
+    return _incidents(context, incomplete, open_only=False)
 
+
+def _incidents(context: click.Context, incomplete: str, *, open_only: bool) -> Found:
     def ask(stub: Any) -> Iterable[CompletionItem]:
-        found = stub.ListIncidents(pb.ListIncidentsRequest(limit=LISTED_MAX), timeout=SECONDS_MAX).incidents
+        request = pb.ListIncidentsRequest(limit=LISTED_MAX, open_only=open_only)
+        found = stub.ListIncidents(request, timeout=SECONDS_MAX).incidents
         return [CompletionItem(each.id, help=", ".join(each.core[:3])) for each in found]
 
     return [item for item in _ask_detector(context, ask, ()) if item.value.startswith(incomplete)]

@@ -32,7 +32,11 @@ Examples:
     "--worlds", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="Number of seeded worlds to try."
 )
 @click.option(
-    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Write the counterexample as an SVG diagram."
+    "--diagram",
+    "picture",
+    envvar="STILLTRUE_CHECK_PREDICATE_DIAGRAM",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the counterexample as an SVG diagram.",
 )
 def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
     """Search for a run in which a predicate holds and later does not, shrink it, and print it step by step.

@@ -47,6 +47,7 @@ Examples:
 @click.option(
     "--dir",
     "folder",
+    envvar="STILLTRUE_DEMO_DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory for logs, data and pictures.  [default: a new temporary directory]",
 )

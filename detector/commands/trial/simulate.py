@@ -73,12 +73,23 @@ def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> ran
 @click.option(
     "--diagram",
     "picture",
+    envvar="STILLTRUE_SIMULATE_DIAGRAM",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Draw one world or scenario as an SVG diagram.",
 )
-@click.option("--explore", "exploring", is_flag=True, help="Explore every interleaving of the small worlds instead.")
 @click.option(
-    "--mutants", "mutating", is_flag=True, help="Break each rule on purpose and count the worlds until a check catches it."
+    "--explore",
+    "exploring",
+    envvar="STILLTRUE_SIMULATE_EXPLORE",
+    is_flag=True,
+    help="Explore every interleaving of the small worlds instead.",
+)
+@click.option(
+    "--mutants",
+    "mutating",
+    envvar="STILLTRUE_SIMULATE_MUTANTS",
+    is_flag=True,
+    help="Break each rule on purpose and count the worlds until a check catches it.",
 )
 def simulate(
     *,

@@ -32,6 +32,7 @@ from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber, proc
 from stilltrue.protocol.requests.cure import Cured, CureRequest, PartyCured
 from stilltrue.protocol.requests.look import Suspect
 from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.version import __version__
 
 ANSWER_SECONDS_MAX = 3.0
 """Time limit for the agents to abort."""
@@ -200,8 +201,9 @@ class Cures:
             return PartyCured(party=victim, aborted=False, text=f"{name} is not connected")
         obstacles = [] if self.allowed else [_NOT_ALLOWED]
         if not member.cures:
-            agent = member.agent or "unknown"
-            obstacles.append(f"its process does not allow it ({_SETTING}), or its agent ({agent}) is too old")
+            known = member.agent.endswith(f"/{__version__}")  # an agent of this version can abort
+            older = "" if known else f", or its agent ({member.agent or 'unknown'}) is too old"
+            obstacles.append(f"its process does not allow it ({_SETTING}){older}")
         if obstacles:
             return PartyCured(party=victim, aborted=False, text="; ".join(obstacles))
         _, _, party = victim.partition("/")

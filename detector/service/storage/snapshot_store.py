@@ -429,8 +429,9 @@ class SnapshotStore:
             self._failing = True
             with self._written:
                 self._written.notify_all()
+            reason = getattr(error, "strerror", None) or str(error)
             self._log.failure(
-                "store cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
+                "store cannot be used", directory=self._directory, reason=reason, consequence="the service goes on"
             )
         if _is_corrupt(error) and self._database is not None:
             self._database.close()

@@ -22,6 +22,7 @@ from detector.service.settings import SettingError, Settings
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import PartyTarget, ResourceTarget
 from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.version import __version__
 from tests.service.browser import Page
 
 REFUSED = grpc.StatusCode.FAILED_PRECONDITION
@@ -89,15 +90,18 @@ async def test_a_process_that_does_not_allow_cures_is_left_alone(
         assert (victim.aborted, len(freed)) == (False, 3), "a preview needs no permission, and says what is missing"
         assert "--allow-cure" in victim.text
         assert "STILLTRUE_ALLOW_CURE" in victim.text
+        assert "too old" in victim.text
         async with http.get(f"{detector.web}/api/v1/incidents/{name}/cure") as answer:
             preview = await answer.json()
             assert (answer.status, preview["possible"], preview["freed"]) == (200, False, list(freed))
     c, d = process("a"), process("b")
+    c.agent = d.agent = f"python/{__version__}"
     deadlock(c, d)
     async with start_detector(tmp_path / "2", allow_cure=True) as detector:
         name = await stuck_in(detector, c, d)
         code, text = await refusal(detector, name)
         assert (code, "STILLTRUE_ALLOW_CURE" in text) == (REFUSED, True)
+        assert "too old" not in text, "an agent of the detector's version is not too old"
         plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
         assert [one.aborted for one in plan.victims] == [False]
     assert not (tmp_path / "2" / NAME).exists()

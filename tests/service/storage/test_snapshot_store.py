@@ -292,6 +292,7 @@ async def test_a_failing_disk_is_logged_once_and_incidents_wait_for_it(tmp_path:
     until(one._queue.empty)
     assert (await one.snapshot(1)) is not None
     assert log.said("store cannot be used") == 1
+    assert "[Errno" not in str(log.events)
     blocked.unlink()
     until(lambda: not one._unwritten)
     one.close(5)

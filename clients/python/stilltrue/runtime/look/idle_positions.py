@@ -81,7 +81,7 @@ def is_task_elsewhere(task: Task, covered: IdleDeclaration, timed: frozenset[int
 def rests(place: Place, threads: Mapping[int, Place], length_max: int = _CHAIN_LENGTH_MAX) -> bool:
     """Whether a thread rests (rule 2), or waits for the end of one that does. ``threads``: all, by identity."""
     frames = place.frames
-    if _serves(frames) or waits_for_message(CallStack(tuple(frames), place.ident)):
+    if serves(frames) or waits_for_message(CallStack(tuple(frames), place.ident)):
         return True
     joined = compat.joined_at(frames[0])
     if joined:
@@ -90,8 +90,8 @@ def rests(place: Place, threads: Mapping[int, Place], length_max: int = _CHAIN_L
     return compat.is_endless_wait(frames[0]) and not compat.waits_for_result(frames)
 
 
-def _serves(frames: Sequence[FrameType]) -> bool:
-    """Whether a thread only keeps a gRPC server alive."""
+def serves(frames: Sequence[FrameType]) -> bool:
+    """Whether a thread or task only keeps a gRPC server alive."""
     return any(compat.is_grpc(one.f_code.co_filename) and is_endless_service(one) for one in frames[:_SERVICE_DEPTH_MAX])
 
 

@@ -8,7 +8,8 @@ Rules:
    known party can end, is unexplained. An owner is never guessed.
 3. The agent's own threads, those of gRPC, idle executor threads and running event loops are left out, as are gRPC's tasks,
    except those that serve recorded calls. So are parties that a server or library has parked until it has work for them or
-   stops: the lifespan of an application under uvicorn and hypercorn, anyio's idle worker threads.
+   stops: the lifespan of an application under uvicorn and hypercorn, anyio's idle worker threads. So are tasks that keep a
+   ``grpc.aio`` server alive, unless that is being stopped.
 4. A task in ``asyncio.sleep()`` is explained: its timer ends the wait.
 5. A party whose reply gRPC cannot send is unexplained: the caller does not read, and any of its threads or tasks may begin to.
 6. A call whose handler has ended without a status (:mod:`~stilltrue.runtime.calls.unanswered`) is unexplained.
@@ -36,6 +37,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import served_by, stack_shown
 from stilltrue.runtime.look.cut_explanations import explained_by_cut
+from stilltrue.runtime.look.idle_positions import serves
 from stilltrue.runtime.look.polls import POLLING, PollPlace, poll_place, polls
 from stilltrue.runtime.look.replies import (
     BLOCKED_IN,
@@ -205,7 +207,12 @@ class Stacks:
 
     def _standing_task(self, stack: CallStack, view: LiveProcessView, recorded: Recorded) -> StandingParty | None:
         task = stack.task
-        if task is None or _is_parked(stack) or not any(is_application(frame.f_code) for frame in stack.frames):
+        if (
+            task is None
+            or _is_parked(stack)
+            or serves(stack.frames)
+            or not any(is_application(frame.f_code) for frame in stack.frames)
+        ):
             return None
         party = view.party_of(task)
         wait = view.wait_of_task(task) or _wait_for_tasks(task, stack, view)

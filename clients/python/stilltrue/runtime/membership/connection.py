@@ -240,17 +240,17 @@ class Connection:
         details = error.details() if isinstance(error, grpc.Call) else ""
         if code in _REFUSALS and code is not self._refused:
             self._refused = code
-            LOG.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
+            LOG.warning("the detector at %s refused this process: %s: %s", self._settings.detector, code.name, details)
         elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
             self._absent_since = None
             text = (
-                "no detector: address=%s code=%s reason=%s; this process runs unwatched and keeps trying "
+                "no detector at %s (%s: %s); this process runs unwatched and keeps trying "
                 "(check STILLTRUE_DETECTOR; if the detector uses TLS, STILLTRUE_TLS_CA_FILE, and if it requires a client "
                 "certificate or a token, STILLTRUE_TLS_CERT_FILE and STILLTRUE_TLS_KEY_FILE, or STILLTRUE_TOKEN_FILE)"
             )
-            LOG.warning(text, self._settings.detector, "" if code is None else code.name, details)
+            LOG.warning(text, self._settings.detector, "unknown" if code is None else code.name, details)
         else:
-            LOG.debug("detector left: address=%s code=%s", self._settings.detector, code)
+            LOG.debug("the detector at %s has gone: %s", self._settings.detector, code)
 
     def _log_unusable(self, reason: str) -> None:
         """Log each reason why the certificates or the token cannot be used once."""
@@ -326,7 +326,7 @@ class Connection:
             self.mark.set()
             if self._closing.is_set():  # it may have cleared the mark just before
                 self.mark.clear()
-            LOG.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
+            LOG.info("joined the detector at %s (%s)", self._address, response.welcome.detector)
         else:
             self._detector_requests.handle(response)
 
