@@ -76,19 +76,20 @@ VENV = if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is neede
 	run $(PYTHON) -m venv --clear $(1)
 
 # The agent is found along sys.path: a clone is called stilltrue, and a program in the folder that contains it would import that instead.
-ON_PATH = --config-settings editable_mode=compat
+ON_PATH = editable_mode=compat
 
 $(LIGHT): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
 	@$(call VENV,.venv); \
-	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt $(ON_PATH) -e clients/python && \
+	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt \
+		--config-settings $(ON_PATH) -e clients/python && \
 	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e .
 	@touch $@
 
 $(READY): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
 	@$(call VENV,.venv); \
 	run $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv; \
-	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt $(ON_PATH) -e clients/python && \
-	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[test]'
+	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt --config-settings-package stilltrue:$(ON_PATH) \
+		-e clients/python -e '.[test]'
 	@touch $(LIGHT) $@
 
 lint: setup ## ruff: lint and format
