@@ -305,7 +305,7 @@ def preface(options: argparse.Namespace) -> list[str]:
         f"Made by `.venv/bin/python tests/bench/test_snapshot_effect.py --out docs --rounds {options.rounds}`;",
         "[checkpoints.md](checkpoints.md#what-snapshots-cost-the-work) explains each way and how to read the figures.",
         "`colours` is the agent's way: it pays for each message, and these messages do next to no work. What it adds to a gRPC",
-        "call is measured in [agent.md](agent.md#the-cost).",
+        "call is measured in [agent-cost.md](agent-cost.md).",
         "",
         "![run time by interval and by number of processes](snapshot-effect.svg)",
     ]

@@ -34,7 +34,7 @@ Examples:
 @click.option(
     "--diagram",
     "picture",
-    envvar="STILLTRUE_CHECK_PREDICATE_DIAGRAM",
+    envvar=["STILLTRUE_CHECK_PREDICATE_DIAGRAM", "STILLTRUE_CHECK_PREDICATE_PICTURE"],
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the counterexample as an SVG diagram.",
 )

@@ -47,7 +47,7 @@ Examples:
 @click.option(
     "--dir",
     "folder",
-    envvar="STILLTRUE_DEMO_DIR",
+    envvar=["STILLTRUE_DEMO_DIR", "STILLTRUE_DEMO_FOLDER"],
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory for logs, data and pictures.  [default: a new temporary directory]",
 )

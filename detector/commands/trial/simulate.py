@@ -73,21 +73,21 @@ def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> ran
 @click.option(
     "--diagram",
     "picture",
-    envvar="STILLTRUE_SIMULATE_DIAGRAM",
+    envvar=["STILLTRUE_SIMULATE_DIAGRAM", "STILLTRUE_SIMULATE_PICTURE"],
     type=click.Path(dir_okay=False, path_type=Path),
     help="Draw one world or scenario as an SVG diagram.",
 )
 @click.option(
     "--explore",
     "exploring",
-    envvar="STILLTRUE_SIMULATE_EXPLORE",
+    envvar=["STILLTRUE_SIMULATE_EXPLORE", "STILLTRUE_SIMULATE_EXPLORING"],
     is_flag=True,
     help="Explore every interleaving of the small worlds instead.",
 )
 @click.option(
     "--mutants",
     "mutating",
-    envvar="STILLTRUE_SIMULATE_MUTANTS",
+    envvar=["STILLTRUE_SIMULATE_MUTANTS", "STILLTRUE_SIMULATE_MUTATING"],
     is_flag=True,
     help="Break each rule on purpose and count the worlds until a check catches it.",
 )
