@@ -2437,6 +2437,20 @@ MUTANTS = (
         "tests/client/runtime/test_signal_senders.py::test_a_shell_whose_script_runs_another",
     ),
     Mutant(
+        "a handler of another server may end a wait",
+        "stilltrue.runtime.look.ways_out.kinds.future_requests",
+        "for one in handlers_of_threads(place))",
+        "for one in ())",
+        "tests/client/look/ways_out/test_connections_to_come.py::test_a_handler_that_cancels_calls_is_doubt",
+    ),
+    Mutant(
+        "what an event loop calls for a connection may end a wait",
+        "stilltrue.runtime.look.ways_out.kinds.future_requests",
+        "in handlers_of_loops(places):",
+        "in ():",
+        "tests/client/look/ways_out/test_connections_to_come.py::test_what_a_server_of_streams_calls_is_doubt",
+    ),
+    Mutant(
         "a child may get its signals from its terminal",
         "stilltrue.runtime.waits.pipes.signallers",
         "has_alarm or any(map(_has_another_terminal, chain))",

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import CellType, FrameType, GeneratorType, MethodType
+from types import CellType, FrameType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
 from stilltrue.runtime.compat.callables import module_of
@@ -18,6 +18,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 
 _SERVING = frozenset({"serve_forever", "handle_request"})
 _SERVERS_FILE = f"{os.sep}socketserver.py"
+_FUNCTIONS = (FunctionType, MethodType)
 _ACCEPT = socket.socket.accept.__code__
 _GUNICORN = "gunicorn.workers.base"
 _THREADED = "gunicorn.workers.gthread"
@@ -70,6 +71,32 @@ def serving_in(frame: FrameType) -> Any:
     if code.co_name not in _SERVING or not code.co_filename.endswith(_SERVERS_FILE):
         return None
     return variables_of(frame).get("self")
+
+
+def handlers_of_server(frame: FrameType) -> list[Any]:
+    """The functions that a server of the standard library which runs in this frame may call for a request.
+
+    Those of its handlers' class are bound to the server, which a handler has as its ``server``.
+    """
+    code = frame.f_code
+    if code.co_name not in _SERVING or not code.co_filename.endswith(_SERVERS_FILE):
+        return []
+    server = variables_of(frame).get("self")
+    own = getattr(server, "__dict__", {})
+    found: list[Any] = [
+        MethodType(one, server) for kind in (own.get("RequestHandlerClass"), type(server)) for one in methods_of_class(kind)
+    ]
+    for application in (own.get("app"), own.get("application")):
+        views = getattr(application, "__dict__", {}).get("view_functions")
+        found += list(views.values()) if type(views) is dict else []
+        found += [one for one in (application,) if type(one) in _FUNCTIONS]
+    return found
+
+
+def methods_of_class(kind: Any) -> list[FunctionType]:
+    """The functions of a class and its bases; none of what is not a class."""
+    bases = type.__getattribute__(kind, "__mro__") if issubclass(type(kind), type) else ()
+    return [one for base in bases for one in list(base.__dict__.values()) if type(one) is FunctionType]
 
 
 def accepting_socket(frame: FrameType) -> socket.socket | None:

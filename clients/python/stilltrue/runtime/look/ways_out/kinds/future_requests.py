@@ -15,7 +15,9 @@ Rules:
    the pool in which a suspect serves.
 4. If all workers of a server are suspects, or a suspect blocks its loop, a request begins when one of them continues.
 5. An interceptor of a server is like a method: it runs for requests for any method.
-6. A request that stops a server, closes a channel or ends the process is an outside act, which a TRUE assumes not to happen.
+6. What other servers of this process call for connections to come (a handler of ``http.server``) is like a method
+   (:mod:`~stilltrue.runtime.look.ways_out.kinds.connections_to_come`).
+7. A request that stops a server, closes a channel or ends the process is an outside act, which a TRUE assumes not to happen.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.ways_out.actor_code import callback_roots
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.look.ways_out.kinds.connections_to_come import handlers_of_loops, handlers_of_threads
 from stilltrue.runtime.waits.resolvers.executors import executor_of
 
 _ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
@@ -133,12 +136,18 @@ def _own(names: frozenset[str]) -> frozenset[str]:
 
 
 def requests_to_come(places: Places, found: Mapping[PartyName, Found]) -> Iterator[Request]:
-    """The future requests to the servers of this process."""
+    """The future requests to the servers of this process (rules 1, 5 and 6)."""
     for server, loop in filter(lambda known: compat.takes_requests(*known), places.servers()):
         progress = _progress_of(server, loop, places, found)
         for method, behaviour in compat.methods_of_server(server):
             if is_application_callback(behaviour):
                 yield Request(method, behaviour, progress)
+    for place in places.threads.values():
+        party = place.party if place.party in found else None
+        progress = BY_ITSELF if party is None else Progress(parties=frozenset((party,)))
+        yield from (Request(compat.name_of(one), one, progress) for one in handlers_of_threads(place))
+    for loop, one in handlers_of_loops(places):
+        yield Request(compat.name_of(one), one, _progress_of(None, loop, places, found))
 
 
 def _progress_of(
