@@ -42,9 +42,13 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that g
 NONE_QUICK := tests/apps tests/cluster tests/field/test_field.py tests/field/test_sessions.py
 QUICK := not soak and not longer and not field and not cluster and not apps and not truth and not mutants
 
-# The agent's tests run first and by themselves: a look takes several times as long in a process that has collected all tests.
+# The agent's tests run first and by themselves, room by room: a look reads all objects of its process, and takes several times as long
+# in one that has collected all tests, or has imported the libraries of a dozen pools.
+POOLS := tests/client/waits/test_pools.py
+ROOMS := "tests/client/look" "tests/client/waits --ignore $(POOLS)" \
+	"tests/client $(patsubst %,--ignore %,tests/client/look $(filter-out $(POOLS),$(wildcard tests/client/waits/test_*.py tests/client/waits/*/)))" "tests $(patsubst %,--ignore %,tests/client $(NONE_QUICK))"
 test: setup ## set up and pass the tests, five at a time (four cores: make test WORKERS=10)
-	@failed=0; for tests in tests/client "tests $(patsubst %,--ignore %,tests/client $(NONE_QUICK))"; do \
+	@failed=0; for tests in $(ROOMS); do \
 		$(PYTEST) $$tests -m "$(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable || { code=$$?; [ $$code = 1 ] || exit $$code; failed=1; }; \
 	done; exit $$failed
 
