@@ -33,9 +33,9 @@ def back_up(data: Path, target: Path) -> int:
     Raises :class:`BackupError`, ``DamagedError`` and ``OSError``; then ``target`` is empty again.
     """
     if not state_file(data).exists():
-        raise BackupError(f"{data}: contains no detector state")
+        raise BackupError(f"{data}: contains no detector state; --data names the directory of 'stilltrue serve --data'")
     if target.exists() and any(target.iterdir()):
-        raise BackupError(f"{target}: is not empty")
+        raise BackupError(f"{target}: not empty; choose an empty or a new directory")
     target.mkdir(parents=True, exist_ok=True)
     try:
         version = _copy_database(state_file(data), state_file(target))

@@ -46,11 +46,11 @@ async def test_a_backup_of_a_running_detector_restores_its_incidents_and_snapsho
 
 
 def test_an_incomplete_backup_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BackupError, match="contains no detector state"):
+    with pytest.raises(BackupError, match="contains no detector state; --data names"):
         back_up(tmp_path / "data", tmp_path / "copy")
     Database(tmp_path / "data", Retention(**BOUNDS)).close()
     back_up(tmp_path / "data", tmp_path / "copy")
-    with pytest.raises(BackupError, match="is not empty"):
+    with pytest.raises(BackupError, match="not empty; choose an empty or a new directory"):
         back_up(tmp_path / "data", tmp_path / "copy")
     with pytest.raises(BackupError, match="already holds state"):
         restore(tmp_path / "copy", tmp_path / "data")
