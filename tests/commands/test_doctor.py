@@ -74,3 +74,9 @@ def test_what_several_members_lack_is_explained_once(capsys: pytest.CaptureFixtu
     print_complaints([(lost, complaints_of(lost))] * 2, 2)
     said = " ".join(capsys.readouterr().out.split())
     assert (said.count("STILLTRUE_INSTANCE"), said.count("as above")) == (1, 1)
+
+
+@pytest.mark.parametrize(("members", "whom"), [(1, "the only member"), (2, "both members"), (3, "all 3 members")])
+def test_without_a_gap_it_says_whom_the_answers_cover(capsys: pytest.CaptureFixture[str], members: int, whom: str) -> None:
+    print_complaints([], members)
+    assert capsys.readouterr().out == f"nothing to fix: the answers cover {whom}\n"

@@ -139,7 +139,8 @@ def print_complaints(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members:
             print_indented(out, "as above" if cure in explained else escape(cure), indent=4)
             explained.add(cure)
     if members and not ill:
-        out.print(f"[green]answers speak for {'the only member' if members == 1 else f'all {members} members'}[/]")
+        all_of_them = {1: "the only member", 2: "both members"}.get(members, f"all {members} members")
+        out.print(f"[green]nothing to fix: the answers cover {all_of_them}[/]")
 
 
 def complaints_of(agent: pb.Agent) -> list[tuple[str, str]]:

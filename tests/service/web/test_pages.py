@@ -192,6 +192,7 @@ async def test_the_overview_states_the_deadlock_first_and_ages_keep_counting(
                 pass
         (incident,) = await detector.incidents()
         _, _, first = await detector.fetch(f"/incidents/{incident.id}")
+        assert "<td data-label=lasted><span data-since=" in (await detector.fetch("/incidents"))[2]
         assert f"Aborting <b>{verdict.victims[0]}</b> would free them all." in first
         assert f"<li>{stuck.core[0]} has waited <span data-since=" in first
         stuck.cure()
@@ -203,6 +204,7 @@ async def test_the_overview_states_the_deadlock_first_and_ages_keep_counting(
             "a phone breaks no line within the id"
         )
         assert "as first seen" in ended
+        assert re.search(r"<td data-label=lasted>(<[^>]*>)?\d", (await detector.fetch("/incidents"))[2])
 
 
 async def versions_of(events: aiohttp.ClientResponse, count: int) -> list[str]:
