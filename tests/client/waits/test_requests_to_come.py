@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import queue
 import threading
 import time
@@ -42,6 +44,8 @@ class Desk:
         self.pending: dict[bytes, Any] = {}
         self.box: queue.Queue[Any] = queue.Queue()
         self.kept: list[Any] = []
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.keep_running, daemon=True)
 
     def ask(self, request: bytes, context: Any) -> bytes:
         event = self.pending[request] = threading.Event()
@@ -67,6 +71,22 @@ class Desk:
     def ask_for_a_future(self, request: bytes, context: Any) -> bytes:
         future = self.pending[request] = Future[None]()
         future.result()
+        return request
+
+    def ask_a_loop(self, request: bytes, context: Any) -> bytes:
+        future = self.pending[request] = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop)
+        future.result()
+        return request
+
+    def keep_running(self) -> None:
+        self.loop.run_forever()
+
+    def run_loop(self, request: bytes, context: Any) -> bytes:
+        self.loop.run_until_complete(asyncio.sleep(0))
+        return request
+
+    def begin_loop(self, request: bytes, context: Any) -> bytes:
+        self.thread.start()
         return request
 
     def count(self, request: bytes, context: Any) -> bytes:
@@ -214,6 +234,27 @@ def test_a_future_is_reached_like_an_event(alone: Callable[..., Agent]) -> None:
     with asking(alone("front"), desk, "ask_for_a_future", callers=2) as reached:
         assert reached is not None
         assert len(reached) == 1
+
+
+def test_a_loop_that_no_method_runs_is_no_way_to_end_the_wait(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, "ask_a_loop", Count=desk.count) as reached:
+        assert reached == set()
+
+
+@pytest.mark.parametrize("method", ["run_loop", "begin_loop"])
+def test_a_method_that_runs_the_loop_makes_it_unknown(alone: Callable[..., Agent], method: str) -> None:
+    desk = Desk()
+    with asking(alone("front"), desk, "ask_a_loop", attempts=1, Run=getattr(desk, method)) as reached:
+        assert reached is None
+
+
+def test_so_does_a_kept_method_of_the_loop(alone: Callable[..., Agent]) -> None:
+    desk = Desk()
+    run: Any = asyncio.BaseEventLoop.run_forever
+    desk.kept.append(functools.partial(run, desk.loop))
+    with asking(alone("front"), desk, "ask_a_loop", attempts=1, Count=desk.count) as reached:
+        assert reached is None
 
 
 def test_while_all_workers_are_busy_they_stand_for_the_requests_to_come(alone: Callable[..., Agent]) -> None:

@@ -177,4 +177,28 @@ ENTRIES = (
         },
         modules=("twisted",),
     ),
+    Entry(
+        program="home_assistant_45807",
+        source="home-assistant/core 45807",
+        library="asyncio, concurrent.futures",
+        what="An executor's shutdown waits for a job that waits for a callback on an event loop which has stopped.",
+        near={
+            "patience": "`result` has a timeout",
+            "slow": "the job is slow, and does not ask the loop yet",
+            "run_later": "another thread runs the loop later",
+            "timer": "a `threading.Timer` runs the loop later",
+        },
+    ),
+    Entry(
+        program="client_loop",
+        source="widely known",
+        library="asyncio, gRPC",
+        what="A handler calls an asynchronous client on an event loop of its own, whose thread has ended.",
+        near={
+            "patience": "`result` has a timeout",
+            "slow": "the loop's thread has not ended, and the client is slow",
+            "runs_again": "the loop's thread runs the loop again later",
+            "method": "another method of the server runs the loop",
+        },
+    ),
 )

@@ -40,11 +40,16 @@ def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
 
 def known_tasks() -> list[Task]:
     """The unfinished tasks that asyncio keeps in its set for all loops; none if it has no such set."""
+    return [one for one in tasks_kept() if not one.done()]
+
+
+def tasks_kept() -> list[Task]:
+    """All tasks that asyncio lists for any loop, also those that have ended; none if it has no such set."""
     every = getattr(tasks, "_all_tasks", None) or getattr(tasks, "_scheduled_tasks", None)
     if type(every) is not WeakSet:
         return []
     with suppress(RuntimeError):  # the set changed during the read
-        return [one for one in every if not one.done()]
+        return list(every)
     return []
 
 

@@ -109,6 +109,7 @@ class Looker:
             searchers.file_locks,
             searchers.shared_locks,
             searchers.own_work,
+            at.signalled,
         )
         return search.find(stack)
 

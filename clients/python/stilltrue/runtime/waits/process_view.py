@@ -37,6 +37,7 @@ from stilltrue.runtime.waits.frame_search import objects_held
 from stilltrue.runtime.waits.futures.waits import is_plain
 from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
+from stilltrue.runtime.waits.reachability.stopped_loops import has_stopped
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, without_parked
 from stilltrue.runtime.waits.reachability.waking import completes_its_own, depends_on_others
 from stilltrue.runtime.waits.registry import is_of_shells, resolve
@@ -147,13 +148,15 @@ class LiveProcessView:
     def _may_be_reached(self, wait: SeenWait | None, stack: CallStack) -> bool:
         """Whether a wait counts as one for the parties that can reach something.
 
-        Also one at a child that waits for them, and one for a future that nobody is known to complete.
+        Also one at a child that waits for them, and one for a future that nobody is known to complete, or for a task whose loop
+        nobody runs.
         """
         if _is_unknown(wait) or (wait is not None and wait.at_child):
             return True
         on = None if wait is None else wait.on
-        nobody = isinstance(on, Future) and wait is not None and wait.enders == (on,) and self.party_of(on) is None
-        return nobody and is_plain(on) and stack.task is None
+        if stack.task is not None or not isinstance(on, Future) or wait is None or wait.enders != (on,):
+            return False
+        return has_stopped(compat.source_of(on)) or (self.party_of(on) is None and is_plain(on))
 
     def _depended_on(self) -> set[int]:
         """The threads that serve a call, can end another party's wait, or block an event loop with other tasks."""

@@ -37,6 +37,8 @@ _ASYNCIO = str(Path(asyncio.__file__).parent)
 _BACKPORTED = str(Path("-packages", "backports", "asyncio", "runner", ""))
 """``asyncio.Runner`` for Python 3.10, which pytest-asyncio brings along."""
 _STEP: CodeType = asyncio.Handle._run.__code__  # noqa: SLF001 - what a loop runs
+_OF_POLICY = frozenset({"_loop", "_set_called"})
+"""The attributes that ``set_event_loop()`` sets for a thread."""
 _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
 
 
@@ -190,6 +192,16 @@ def tasks_of_all_loops() -> list[Task]:
     loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
     others = {loop for task in known_tasks() if (loop := task.get_loop()) not in loops and not loop.is_closed()}
     return [task for loop in (*loops, *others) for task in tasks_of(loop) or ()]
+
+
+def is_stopped_loop(thing: Any) -> bool:
+    """Whether it is one of asyncio's own event loops, and no thread runs it."""
+    return type(thing) is asyncio.SelectorEventLoop and not thing.is_running()
+
+
+def is_current_loop_of_thread(holder: Any, thing: Any) -> bool:
+    """Whether ``holder`` has the attributes of some thread in asyncio's policy, which has ``thing`` as the thread's loop."""
+    return type(holder) is dict and holder.keys() == _OF_POLICY and holder.get("_loop") is thing
 
 
 def handles_of_running_loops() -> list[asyncio.Handle]:

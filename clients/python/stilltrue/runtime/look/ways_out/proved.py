@@ -1,6 +1,7 @@
 """Ways out of waits that were proved by reachability.
 
 A task or thread that can reach the awaited object and was not named at the cut is a way out. Without a proof there is doubt.
+What a loop that no thread runs is to do with the object is no way out by itself: whoever can run the loop can reach the object.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stilltrue.model import PartyName
+from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.waits.reachability.stopped_loops import has_stopped
 from stilltrue.runtime.waits.reachability.task_waits import ProvedEnders
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 
@@ -51,6 +55,19 @@ def add_threads_that_reach(
             by = party_of(ender)
             if by is None or by not in asked[party].enders:
                 one.add_way_out(f"{_name_of(ender)}, which can reach what it waits for", by, ender)
+
+
+def without_proved(
+    suspects: list[Found], held: int, actor: Actor, proved: Mapping[PartyName, ReportedThreadWait]
+) -> list[Found]:
+    """The ``suspects`` whose wait for the object with the identity ``held`` an actor may end that no party needs to run.
+
+    ``proved``: the waits of threads for which the same look proves who can reach what they wait for.
+    """
+    if not (compat.is_stopped_loop(actor.loop) or has_stopped(actor.owner)):
+        return suspects
+    waits = (None if one.place.party is None else proved.get(one.place.party) for one in suspects)
+    return [one for one, wait in zip(suspects, waits, strict=True) if wait is None or id(wait.thing()) != held]
 
 
 def _name_of(ender: int | Task) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -40,10 +41,12 @@ from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
 from stilltrue.runtime.look.ways_out.kinds.share_holders import ShareHolders
 from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
 from stilltrue.runtime.look.ways_out.named_reach import NamedReach
+from stilltrue.runtime.look.ways_out.proved import without_proved
 from stilltrue.runtime.look.ways_out.reach import Reach, named_by
 from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
 from stilltrue.runtime.waits.pipes.work import OwnWork
+from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.streams.calls_of_tasks import call_fed_by
 from stilltrue.runtime.waits.streams.writes import writes_item
@@ -72,6 +75,7 @@ class Search:
         file_locks: FileLocks | None = None,
         shared_locks: SharedLocks | None = None,
         own_work: OwnWork | None = None,
+        proved: Mapping[PartyName, ReportedThreadWait] = MappingProxyType({}),
     ) -> None:
         """``open_calls``: gRPC's own objects of the open calls; ``now`` is epoch time.
 
@@ -79,11 +83,13 @@ class Search:
         of their contexts may end those calls. ``handles_seen`` returns the objects that end a wait observed at the cut.
         ``share_waits``: waits for shares, read again (None: could not be read). ``sessions``: the connections to databases.
         ``file_locks``, ``shared_locks``: the locks on files, and those of multiprocessing. ``own_work``: the process's work.
+        ``proved``: the waits for which the same look proves who can reach what is waited for.
         """
         self._sessions = sessions or Sessions()
         self._file_locks = file_locks or FileLocks()
         self._shared_locks = shared_locks or SharedLocks()
         self._own_work = own_work or OwnWork()
+        self._proved = proved
         self._handles_seen = handles_seen
         self._share_waits = share_waits
         self._on_full_connections = on_full_connections
@@ -181,12 +187,15 @@ class Search:
                 break
             every = {*by_handle, *by_awaiter, *by_context} if _inspects_all_objects(actor) else ()
             for held in every or _held_by(actor, reach, along_names):
-                effects.end(actor, by_handle.get(held, []))
+                effects.end(actor, without_proved(by_handle.get(held, []), held, actor, self._proved))
                 effects.end_through_awaiters(actor, by_awaiter.get(held, []))
                 effects.end_through_contexts(actor, by_context.get(held, []))
             if actor.only_calls:
                 continue
-            freed = (*releasers.freed_by(actor), *shared.freed_by(actor), *openers.freed_by(actor))
+            completed = (
+                party for party in releasers.freed_by(actor) if party in waits or not self._is_proved(found[party], actor)
+            )
+            freed = (*completed, *shared.freed_by(actor), *openers.freed_by(actor))
             for party in (*kept.held_by(actor), *freed):
                 effects.end(actor, [found[party]])
             effects.grow_pool(actor, growers.grown_by(actor), found)
@@ -199,6 +208,11 @@ class Search:
             for party in kept.held_by(actor):
                 effects.end(actor, [found[party]])
         self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers), kept, growers, reach)
+
+    def _is_proved(self, one: Found, actor: Actor) -> bool:
+        """Whether all futures whose completion ends the wait are those of which it is proved who can reach them."""
+        futures = [handle for handle in one.handles if isinstance(handle, Future)]
+        return bool(futures) and not any(without_proved([one], id(future), actor, self._proved) for future in futures)
 
     def _suspect(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))

@@ -22,6 +22,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability.stopped_loops import coroutines_of, tasks_of_stopped_loops
 
 _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR
 _RUNS_ON_THREAD = (CoroutineType, GeneratorType)
@@ -40,6 +41,10 @@ class LoopContents:
     """Suspended coroutines, each with the identity of its task. Another may get its identity once the task has moved."""
     running: dict[int, int] = field(default_factory=dict)
     """Running coroutines and generators, each with its thread."""
+    stopped: list[OwnRef] = field(default_factory=list)
+    """The tasks of loops that no thread runs."""
+    of_stopped: set[int] = field(default_factory=set)
+    """The coroutines of these tasks."""
     hidden: set[int] = field(default_factory=set)
     """The frames of running coroutines and generators that only they themselves show (rule 2)."""
 
@@ -60,7 +65,9 @@ class LoopContents:
 
 def read_loops(frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], Iterable[Any]]) -> LoopContents:
     """What the loops of threads with these frames run; ``paused`` returns all coroutines and generators of the process."""
-    found = LoopContents()
+    stopped = tasks_of_stopped_loops()
+    found = LoopContents(stopped=[OwnRef(one) for one in stopped], of_stopped=set(coroutines_of(stopped)))
+    del stopped
     for ident, those in frames.items():
         loop = next((loop for one in those if (loop := compat.loop_in(one)) is not None), None)
         if loop is None:

@@ -24,6 +24,8 @@ Rules:
    the methods of the servers that it records as well, only to call them for a request.
 8. The threads of an executor can reach the items in its queue, and so can any party that has the executor. What
    ``concurrent.futures`` keeps to tell these threads to end only adds to the queue.
+9. What an event loop that no thread runs has scheduled, and what its tasks refer to, any party can reach that has the loop, a
+   task or a future of it: the party may run the loop (:mod:`~stilltrue.runtime.waits.reachability.stopped_loops`).
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ from stilltrue.runtime.waits.reachability.module_names import (
     record_global,
 )
 from stilltrue.runtime.waits.reachability.own_classes import is_followed, is_own_class
+from stilltrue.runtime.waits.reachability.stopped_loops import is_of_stopped_loop, that_may_run
 
 LEADING_MAX = 2_000
 """Maximum number of objects that lead to the wanted ones."""
@@ -96,6 +99,7 @@ _CALLED_WITH = 4
 _CALLING = frozenset({"CALL", "PRECALL"})
 _NEXT_WITH = 3
 """Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
+_FINISHED_WHEN_DROPPED = (GeneratorType, CoroutineType)
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
 _CALLS_PREDICATE = threading.Condition.wait_for.__code__
@@ -117,6 +121,8 @@ _RECORDED = frozenset({"stilltrue.sync.server", "stilltrue.aio.server"})
 """The modules of the classes that the agent makes, each of which keeps one method."""
 REQUESTS = -2
 """Stands for the threads that will serve requests, among those that can reach an object."""
+LOOP_TO_RUN = -3
+"""Among them besides :data:`REQUESTS`: these can reach an event loop that no thread runs (rule 9)."""
 _PROBE = -1
 _CALLS_BACK = frozenset({"ctypes", "_ctypes", "_cffi_backend"})
 """Modules of objects by which C calls Python functions."""
@@ -140,7 +146,7 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
         read_own_code(found, functions, paused)
         del functions, paused
         _lead(found, [one for one in (weak() for weak in wanted) if one is not None])
-        found.keeps_generators = any(type(one) is GeneratorType and not is_running(one) for one in found.things.values())
+        found.keeps_generators = any(map(_runs_when_dropped, found.things.values()))
         _read_frames(found, Counter(), known_only=False)
         codes = [code for _, code, _ in found.functions]
         codes += [frame.f_code for frames in running.values() for frame in frames]
@@ -175,11 +181,18 @@ def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | 
                 todo.append(holder)
     if REQUESTS in reachers and any(_is_librarys_method(found.things[one]) for one in seen):
         return None
+    if REQUESTS in reachers and any(compat.is_stopped_loop(found.things[one]) for one in seen):
+        reachers.add(LOOP_TO_RUN)
     return frozenset(reachers)
 
 
 def _is_librarys_method(thing: Any) -> bool:
-    """Whether it is a kept ``event.set``: whoever gets that can end the wait without mentioning it. No block's exit is one."""
+    """Whether it is a kept ``event.set``: whoever gets that can end the wait without mentioning it.
+
+    No block's exit is one, nor what only a loop of asyncio's calls.
+    """
+    if type(thing) is MethodType and compat.is_asyncio_internal(thing):
+        return False
     if type(thing) is partial or (issubclass(type(thing), BuiltinMethodType) and type(thing.__self__) is queue.SimpleQueue):
         return True
     code, _, _ = compat.code_behind(thing) if type(thing) is MethodType else (None, {}, None)
@@ -211,7 +224,9 @@ def _referrers_of(level: list[Any], found: LeadingObjects) -> list[Any]:
     further: dict[int, Any] = {}
     with no_collection:
         holders = referrers_of(asked)
-    for holder in holders:
+    shown = set(map(id, holders))
+    tasks = (one for weak in found.loops.stopped if (one := weak()) is not None and id(one) not in shown)
+    for holder in chain(holders, tasks):
         if id(holder) in ours or (type(holder) is FrameType and _is_running(holder, found)):
             continue
         for held in set(map(id, gc.get_referents(holder))) & wanted:
@@ -239,7 +254,9 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     paused = kind is GeneratorType and not is_running(holder)
     if paused or id(holder) in found.loops.running or id(holder) in found.loops.suspended:
         return _coroutine_leads(holder, held, found)
-    if _is_of_library(holder) or _record_method(holder, held, found) or _lists(holder, held, found):
+    if is_of_stopped_loop(holder, found.loops.of_stopped):
+        return True
+    if _is_of_library(holder) or any(records(holder, held, found) for records in (_record_method, _record_set_loop, _lists)):
         return False
     if kind is threading.Thread and holder.ident in found.running and holder.__dict__.keys() <= _OF_THREADS:
         frames = found.running[holder.ident]
@@ -284,6 +301,14 @@ def _record_method(holder: Any, held: int, found: LeadingObjects) -> bool:
     if keeps:
         found.reachers.setdefault(held, set()).add(REQUESTS)
     return keeps
+
+
+def _record_set_loop(holder: Any, held: int, found: LeadingObjects) -> bool:
+    """Record who has a loop that was set for a thread (rule 9); whether ``holder`` is where it was set."""
+    is_set = compat.is_current_loop_of_thread(holder, found.things[held])
+    if is_set:
+        found.reachers.setdefault(held, set()).update(that_may_run(found.running))
+    return is_set
 
 
 def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
@@ -360,6 +385,12 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
             yield held, None if leads_nowhere or dropped else name
     exits = exits_of(frame) if kept is None and _has_methods(found) else []  # else they have been read with the stack
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
+
+
+def _runs_when_dropped(thing: Any) -> bool:
+    """Whether it is a generator or coroutine whose rest runs when nobody refers to it any more."""
+    begun = type(thing) is not CoroutineType or inspect.getcoroutinestate(thing) != inspect.CORO_CREATED
+    return type(thing) in _FINISHED_WHEN_DROPPED and begun and not is_running(thing)
 
 
 def _is_of_wait(function: Any) -> bool:
@@ -453,6 +484,8 @@ def _is_followed(thing: Any, weak: list[Any]) -> bool:
         return is_followed(thing, weak)
     every = set(map(id, threading._dangling.data.copy()))  # type: ignore[attr-defined]  # noqa: SLF001 - all threads
     every.update(map(id, _after_forks()))
+    if is_of_stopped_loop(thing):  # asyncio lists all tasks
+        weak = [one for one in weak if not compat.is_registry_ref(one)]
     others = (one for one in weak if type(one) is not OwnRef and id(one) not in every)
     return not all(compat.only_ends_executors_threads(one.__callback__) or _cleans_up(one.__callback__) for one in others)
 

@@ -45,7 +45,8 @@ from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
-from stilltrue.runtime.waits.reachability.thread_reach import REQUESTS, leading_to, reached_by
+from stilltrue.runtime.waits.reachability.stopped_loops import RUNNING_LOOPS
+from stilltrue.runtime.waits.reachability.thread_reach import LOOP_TO_RUN, REQUESTS, leading_to, reached_by
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead, names_ending
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
@@ -269,8 +270,10 @@ def _with_requests(
         waking = frozenset[str]() if awaited is None else awaited.waking
     else:
         waking = names_ending(who)
+    if waking and LOOP_TO_RUN in reachers:
+        waking |= RUNNING_LOOPS
     begun = begun_by_requests(waking, found.running, found.loops)
-    return None if begun is None else reachers - {REQUESTS} | begun
+    return None if begun is None else reachers - {REQUESTS, LOOP_TO_RUN} | begun
 
 
 def _ref(thing: Any) -> OwnRef | None:
