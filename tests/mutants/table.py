@@ -2425,7 +2425,7 @@ MUTANTS = (
     Mutant(
         "a script may send signals",
         "stilltrue.runtime.introspection.linux.signal_senders",
-        "return any(_text_sends(called, one) for one in texts) or ",
+        "return any(_text_sends(called, one) for one in texts_of(pid, command_line)) or ",
         "return ",
         "tests/client/runtime/test_signal_senders.py::test_a_shell_whose_script_sends_signals",
     ),
@@ -2449,6 +2449,13 @@ MUTANTS = (
         "in handlers_of_loops(places):",
         "in ():",
         "tests/client/look/ways_out/test_connections_to_come.py::test_what_a_server_of_streams_calls_is_doubt",
+    ),
+    Mutant(
+        "a child process may delete the file of a lock",
+        "stilltrue.runtime.waits.files.waits",
+        " and not child_may_delete()",
+        "",
+        "tests/client/waits/test_file_locks.py::test_a_child_process_that_deletes_files_may_end_a_poll",
     ),
     Mutant(
         "a child may get its signals from its terminal",

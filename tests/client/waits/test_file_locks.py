@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -222,6 +224,44 @@ def test_another_party_that_deletes_files_may_end_a_poll(front: Front, tmp_path:
     assert of(look_at(front.agent, report), "front/thread:waiter").ways_out
     go.set()
     front.let_go()
+
+
+@pytest.mark.parametrize(
+    ("command", "may"),
+    [
+        (["sh", "-c", "sleep 60; rm -f app.lock"], True),
+        (["sh", "-c", "sleep 60; find . -name '*.lock' -delete"], True),
+        ([sys.executable, "-ISc", "import pathlib, time; time.sleep(60); pathlib.Path('app.lock').unlink()"], True),
+        (["sh", "-c", "sleep 60; echo rmdir-like"], False),
+    ],
+)
+def test_a_child_process_that_deletes_files_may_end_a_poll(front: Front, tmp_path: Path, command: list[str], may: bool) -> None:
+    front.hold(by_library, tmp_path / "lock", front.get)
+    front.start("waiter", poll, tmp_path / "lock")
+    report = report_that(front, waits_for_holder)
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True) as child:
+        seen = of(look_at(front.agent, report), "front/thread:waiter")
+        os.killpg(child.pid, signal.SIGKILL)
+    assert seen.unchanged is not may
+    front.let_go()
+
+
+def test_a_temporary_directory_that_is_cleaned_up_may_end_a_poll(front: Front, tmp_path: Path) -> None:
+    go, folder = threading.Event(), tempfile.TemporaryDirectory(dir=tmp_path)
+
+    def clean() -> None:
+        go.wait(PATIENCE_SECONDS)
+        folder.cleanup()
+
+    front.hold(by_library, Path(folder.name) / "lock", front.get)
+    front.start("waiter", poll, Path(folder.name) / "lock")
+    cleaner = threading.Thread(target=clean)
+    cleaner.start()
+    report = report_that(front, waits_for_holder)
+    assert of(look_at(front.agent, report), "front/thread:waiter").ways_out
+    front.let_go()
+    go.set()
+    cleaner.join()
 
 
 def test_another_party_that_has_the_file_may_release_it(front: Front, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ Rules 2 to 5 are for processes that the program has started.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from stilltrue.runtime.introspection.linux.child_processes import children_of
@@ -60,14 +60,24 @@ def may_find(pid: int, command_line: bytes, targets: Collection[int]) -> bool:
     """Rules 2 to 5, for a process that the program has started."""
     if _RUNS_KILL.search(command_line) is not None:
         return True
-    program, *arguments = command_line.rstrip(b"\0").split(b"\0")
-    called = program.rpartition(b"/")[2].lstrip(b"-")
+    called, arguments = _program_of(command_line)
     if _SHELL.fullmatch(called) and not has_code(arguments) and children_of(pid):
         return True
-    is_python = _PYTHON.fullmatch(called) is not None
-    is_interpreter = is_python or _SHELL.fullmatch(called) or _OTHERS.fullmatch(called)
-    texts = texts_run_by(pid, arguments, python=is_python) if is_interpreter else ()
-    return any(_text_sends(called, one) for one in texts) or _has_in_environment(pid, targets)
+    return any(_text_sends(called, one) for one in texts_of(pid, command_line)) or _has_in_environment(pid, targets)
+
+
+def texts_of(pid: int, command_line: bytes) -> Iterator[bytes]:
+    """The texts that a process runs, if it is an interpreter."""
+    called, arguments = _program_of(command_line)
+    python = _PYTHON.fullmatch(called) is not None
+    if python or _SHELL.fullmatch(called) or _OTHERS.fullmatch(called):
+        yield from texts_run_by(pid, arguments, python=python)
+
+
+def _program_of(command_line: bytes) -> tuple[bytes, list[bytes]]:
+    """The name of the program, and its arguments."""
+    program, *arguments = command_line.rstrip(b"\0").split(b"\0")
+    return program.rpartition(b"/")[2].lstrip(b"-"), arguments
 
 
 def _text_sends(interpreter: bytes, text: bytes) -> bool:

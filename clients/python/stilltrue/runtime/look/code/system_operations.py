@@ -34,7 +34,8 @@ UNLOCKS_FILES = "unlocks files"
 """Likewise: it may close a file, or unlock it, by its descriptor. Code that takes such locks as well unlocks its own."""
 OPERATIONS = frozenset({UNLOCKS_FILES, DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES, USES_DESCRIPTORS, STARTS_PROCESSES})
 _FILELOCK = "filelock"
-_DELETING = frozenset({"unlink", "rmtree", "removedirs"})
+_DELETING = frozenset({"unlink", "rmtree", "removedirs", "cleanup"})
+"""Methods and functions that delete files; the last one is of ``tempfile.TemporaryDirectory``."""
 _OPENING = frozenset({"open", "fdopen", "FileIO", "lockf", "flock", "read_text", "read_bytes", "write_text", "write_bytes"})
 _OPENING_BY_LIBRARY = frozenset(
     {"copyfile", "copy2", "copytree", "make_archive", "unpack_archive", "ZipFile", "TarFile", "FileInput", "getline"}
@@ -62,7 +63,7 @@ _ALWAYS_SIGNALS = frozenset({"killpg", "pidfd_send_signal", "active_children"})
 """``multiprocessing.active_children()`` returns the workers for whoever calls it to end."""
 _OF_SYSTEM = ("posix", "nt", "signal", "_signal", "fcntl")
 _SIGNALLING_FUNCTIONS = frozenset({"kill", "killpg", "pidfd_send_signal", "system"})
-_DELETES = re.compile(r"(^|[;&|/]\s*)(rm|unlink)($|\s)")
+_DELETES = re.compile(r"(^|[;&|/]\s*)(rm|unlink|mv)($|\s)|\s-delete\b")
 _UNLOCKS = re.compile(r"(^|[;&|/]\s*)flock($|\s)")
 _KILLS = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
 

@@ -8,7 +8,8 @@ Rules:
 2. A thread waits for one of the ``filelock`` library's locks if it polls in ``acquire()`` without a limit: it opens the lock's
    path again each time. Opening a path may take long, so a cut uses what the agent's own thread has found. The second look
    opens it once more. If the file is deleted, the thread makes another: a party whose code mentions deleting files is a way
-   out, whichever files they are.
+   out, whichever files they are. A child process may delete it, too, as far as its command or script shows
+   (:mod:`~stilltrue.runtime.waits.files.deleters`).
 3. Only an exclusive lock on the whole file, which the holder's own agent reports, makes such a wait count
    (:mod:`~stilltrue.runtime.waits.files.holders`). Whoever holds it otherwise may release it at any moment.
 """
@@ -32,6 +33,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.system_operations import DELETES_FILES
 from stilltrue.runtime.waits.files import filelocks, kernel
+from stilltrue.runtime.waits.files.deleters import child_may_delete
 from stilltrue.runtime.waits.files.kernel import File
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
@@ -88,7 +90,7 @@ def _read_filelock(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None
     def same() -> bool:
         frames = (one for one in frames_of_thread(ident) if one.f_code is code)
         now = next((again for one in frames if (again := filelocks.awaited_path(one)) is not None), None)
-        return now is not None and now[1:] == (path, begun) and _file_at_path(path) == file
+        return now is not None and now[1:] == (path, begun) and _file_at_path(path) == file and not child_may_delete()
 
     return _wait_for(file, path, on=poll, same=same, ending_names_anywhere=_DELETING)
 
