@@ -2458,6 +2458,13 @@ MUTANTS = (
         "tests/client/waits/test_file_locks.py::test_a_child_process_that_deletes_files_may_end_a_poll",
     ),
     Mutant(
+        "a console may do anything with its variables",
+        "stilltrue.runtime.look.ways_out.actors",
+        "    if typed:",
+        "    if False:",
+        "tests/client/look/ways_out/test_consoles.py::test_a_console_may_end_what_its_variables_lead_to",
+    ),
+    Mutant(
         "a child may get its signals from its terminal",
         "stilltrue.runtime.waits.pipes.signallers",
         "has_alarm or any(map(_has_another_terminal, chain))",

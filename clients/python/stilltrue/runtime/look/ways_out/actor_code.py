@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import CodeType, FrameType, FunctionType, MethodType
@@ -15,7 +16,7 @@ from stilltrue.runtime.look.called_code.ending import cancels, globals_ended, is
 from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
 from stilltrue.runtime.look.called_code.methods import class_attributes
 from stilltrue.runtime.look.called_code.reachable_names import ReachableNames, own_reachable_names, reachable_names
-from stilltrue.runtime.look.code.attributes import named_values, value_of
+from stilltrue.runtime.look.code.attributes import attribute_of, named_values, value_of
 from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.names import (
@@ -58,6 +59,14 @@ def frame_may_end(frame: FrameType, *, exits: bool = True, left: tuple[Any, ...]
     ahead, used = _names_still_ahead(frame, exits=exits), _names_still_used(frame)
     held = (*variables_of(frame).values(), *left)
     return mentions_ending(code, frame.f_globals, owner, held, ahead, used) or _has_ending_function(frame)
+
+
+def named_in_consoles(held: Iterable[Any]) -> tuple[Any, ...]:
+    """The variables of the consoles among these objects: those of ``code``, which run the text that they are given."""
+    kind = getattr(sys.modules.get("code"), "InteractiveInterpreter", None)  # the agent does not import it
+    consoles = [one for one in held if issubclass(type(one), kind)] if isinstance(kind, type) else []
+    spaces = [space for one in consoles if type(space := attribute_of(one, "locals")) is dict]
+    return tuple(value for space in spaces for value in list(space.values()))
 
 
 def callback_may_end(callback: Any, arguments: Iterable[Any] = ()) -> bool:

@@ -25,6 +25,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     context_values,
     frame_may_end,
     globals_of,
+    named_in_consoles,
     names_ahead,
     names_by_all,
     no_names,
@@ -122,7 +123,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
         in_packages = frames_in_packages(place.frames)
         for frame in place.frames:
             code = frame.f_code
-            yield from _connectivity_callbacks(frame)
+            yield from _called_in(frame, place, name)
             if is_ours(code) or compat.is_grpc(code.co_filename) or compat.is_loop_code(code):
                 continue
             if is_library(code) or any(one is frame for one in in_packages):
@@ -206,6 +207,15 @@ def _caller_in_library(frame: FrameType, name: str, **of_actor: Any) -> Iterator
 def _of_globals(text: str, frame: FrameType, **of_actor: Any) -> Actor:
     """An actor that uses globals in this frame; ``of_actor``: its other fields."""
     return Actor(text=text, roots=globals_of(frame), ends=True, borrowed=True, led_by=partial(own_reached, frame), **of_actor)
+
+
+def _called_in(frame: FrameType, place: Place, name: str) -> Iterator[Actor]:
+    """What a thread's frame calls besides its own code: a channel's callbacks, what a console is given."""
+    yield from _connectivity_callbacks(frame)
+    typed = named_in_consoles(variables_of(frame).values())
+    if typed:
+        text = f"thread {name}, which runs what it reads"
+        yield Actor(text=text, roots=typed, party=place.party, owner=place.ident, ends=True)
 
 
 def _connectivity_callbacks(frame: FrameType) -> Iterator[Actor]:
