@@ -16,7 +16,8 @@ Rules:
 7. A party in an unknown wait is due to go on, even where a stream may pause, if calls or other items are queued behind its
    pool and none of the pool's threads has moved.
 8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
-9. A party that polls moves, but gets nowhere (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
+9. A task whose wait was for another to end, which has failed, is stuck (:mod:`~stilltrue.runtime.look.failed_tasks`).
+10. A party that polls moves, but gets nowhere (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import served_by, stack_shown
 from stilltrue.runtime.look.cut_explanations import explained_by_cut
+from stilltrue.runtime.look.failed_tasks import failed_before
 from stilltrue.runtime.look.idle_positions import serves
 from stilltrue.runtime.look.polls import POLLING, PollPlace, poll_place, polls
 from stilltrue.runtime.look.replies import (
@@ -169,7 +171,7 @@ class Stacks:
     def _polling(
         self, key: int, stack: CallStack, view: LiveProcessView, recorded: Recorded, before: Positions
     ) -> list[StandingParty]:
-        """Rule 9: the party with this stack, if it polls in no known wait."""
+        """Rule 10: the party with this stack, if it polls in no known wait."""
         if not polls(before.places.get(key), stack, time.monotonic() - before.at) or not _is_shown(stack, view):
             return []
         party = view.party_of(stack.who)
@@ -290,7 +292,10 @@ def _standing(
     found = _standing_in(party, stack, wait, view, recorded)
     if party in recorded and _reads_stream(stack):
         return replace(found, reads_stream=True)
-    needs = waits_for_answer(stack) if wait is None else wait.ending_names is RELEASING
+    failed = failed_before(stack) if found.unexplained else ""
+    if failed:
+        found = replace(found, blocked_in=f"{found.blocked_in or 'a future'}, which {failed}")
+    needs = failed or (waits_for_answer(stack) if wait is None else wait.ending_names is RELEASING)
     return replace(found, never_idle=True) if needs and served_by(list(stack.frames))[0] is None else found
 
 
