@@ -1,16 +1,22 @@
-"""A task that waits for what a failed task was to bring is told so; whoever waits for anything else is not."""
+"""A party that waits for what a failed task was to bring is told so; whoever waits for anything else is not."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
+import time
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.look.failed_tasks import failed_before
 from stilltrue.runtime.waits.call_stack import stack_of_task
+from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
+from stilltrue.runtime.waits.wait import CallStack
 
 
 async def sets(event: asyncio.Event) -> None:
@@ -161,5 +167,37 @@ def test_no_other_task_is(body: Callable[[], Any]) -> None:
     assert told(body) == ""
 
 
-def test_a_thread_is_told_nothing() -> None:
-    assert failed_before(SimpleNamespace(task=None, future=None)) == ""  # type: ignore[arg-type]
+def fails_to_put(items: queue.Queue[int]) -> None:
+    _fail()
+    items.put(1)
+
+
+def only_asks(items: queue.Queue[int]) -> None:
+    if items.empty():
+        _fail()
+
+
+@pytest.mark.parametrize(("work", "is_named"), [(fails_to_put, True), (only_asks, False)])
+def test_an_executors_item_that_was_to_bring_what_a_thread_waits_for_is_named(
+    work: Callable[[queue.Queue[int]], None], is_named: bool
+) -> None:
+    items: queue.Queue[int] = queue.Queue()
+
+    def run() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            futures = [executor.submit(work, items)]
+            items.get()
+            assert futures
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert thread.ident is not None
+    said = ""
+    for _ in range(100):
+        time.sleep(0.01)
+        stack = CallStack(tuple(frames_of_threads()[thread.ident]), thread.ident)
+        if awaited_in(thread.ident, stack.frames) is not None and (said := failed_before(stack)):
+            break
+    items.put(1)
+    thread.join(20)
+    assert said.startswith("an executor's item was to end: it failed with ValueError at ") if is_named else not said

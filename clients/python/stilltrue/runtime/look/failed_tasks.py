@@ -1,11 +1,12 @@
-"""Tasks that wait for what another task would have brought, had it not failed: nothing says so while somebody has that task.
+"""Parties that wait for what a task or an executor's item would have brought, had it not failed: mostly nothing logs the error.
 
 Rules:
 
-1. A task has failed if it has ended with an exception. Its traceback still shows where, and what its functions had.
+1. A task has failed if it has ended with an exception, and so has an item that an executor has run. The traceback still shows
+   where, and what its functions had.
 2. It would have ended the wait if one of these functions had the awaited object (an event, a condition, a queue, a future), or
    an object with it as an attribute, and mentions what ends such a wait (``set``, ``notify``, ``put``, ``set_result``).
-3. Only failed tasks that the waiting task has are found: in a variable, in a collection, or in an attribute of these.
+3. Only failed tasks and items that the waiting party has are found: in a variable, a collection, or an attribute of these.
 4. Others may end the wait as well. So this explains a wait to people, and proves nothing.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -24,6 +26,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.methods import is_program_class
 from stilltrue.runtime.look.code.attributes import attributes_of
+from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.reachability.waking import names_ending
 from stilltrue.runtime.waits.wait import CallStack
 
@@ -33,22 +36,23 @@ _DEPTH_MAX = 100
 
 
 def failed_before(stack: CallStack) -> str:
-    """The failed task that was to end the wait of the task with this stack, for people; empty if none is known."""
-    if stack.task is None or stack.future is None:
-        return ""
-    ending, awaited = names_ending(stack.task), _awaited_by(stack)
+    """The failed task or item that was to end the wait of the party with this stack, for people; empty if none is known."""
+    awaited, ending = _awaited_by(stack)
     if not ending:
         return ""
-    for task, error in _failed_tasks(_had_by(stack)):
+    for who, error in _failed(_had_by(stack)):
         if any(_would_end(frame, awaited, ending) for frame, _ in _frames_of(error)):
-            failure = f"it failed with {type(error).__name__} at {_place_of(error)}"
-            return f"task {task.get_name()} was to end: {failure}"
+            return f"{who} was to end: it failed with {type(error).__name__} at {_place_of(error)}"
     return ""
 
 
-def _awaited_by(stack: CallStack) -> tuple[Any, ...]:
-    """The future, and the object of asyncio that waits by it."""
-    return stack.future, *(variables_of(one).get("self") for one in stack.frames[:1] if not is_application(one.f_code))
+def _awaited_by(stack: CallStack) -> tuple[tuple[Any, ...], frozenset[str]]:
+    """What the party waits for, and the names of the operations that end the wait; no names if unknown."""
+    if stack.task is None:
+        found = awaited_in(stack.ident, stack.frames)
+        return ((), frozenset()) if found is None else ((found.thing,), found.waking)
+    things = (variables_of(one).get("self") for one in stack.frames[:1] if not is_application(one.f_code))
+    return (stack.future, *things), frozenset() if stack.future is None else names_ending(stack.task)
 
 
 def _had_by(stack: CallStack) -> Iterator[Any]:
@@ -57,16 +61,17 @@ def _had_by(stack: CallStack) -> Iterator[Any]:
             yield from variables_of(frame).values()
 
 
-def _failed_tasks(things: Iterable[Any]) -> Iterator[tuple[asyncio.Task[Any], BaseException]]:
-    """Rule 3: each with its exception, which ``Task.exception()`` would keep asyncio from reporting."""
+def _failed(things: Iterable[Any]) -> Iterator[tuple[str, BaseException]]:
+    """Rule 3: the name of each, and its exception, which ``exception()`` of a task would keep asyncio from reporting."""
     near = list(islice(things, _THINGS_MAX))
     near += islice((each for one in near for each in _items_of(one)), _THINGS_MAX)
     within = (each for one in near if is_program_class(type(one)) for each in attributes_of(one))
     near += islice((each for one in within for each in (one, *_items_of(one))), _THINGS_MAX)
     for one in {id(one): one for one in near}.values():
-        error = getattr(one, "_exception", None) if compat.is_task(one) and one.done() and not one.cancelled() else None
-        if isinstance(error, BaseException):
-            yield one, error
+        is_task = compat.is_task(one)
+        error = getattr(one, "_exception", None) if is_task or type(one) is Future else None
+        if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
+            yield f"task {one.get_name()}" if is_task else "an executor's item", error
 
 
 def _items_of(thing: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ Rules:
 7. A party in an unknown wait is due to go on, even where a stream may pause, if calls or other items are queued behind its
    pool and none of the pool's threads has moved.
 8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
-9. A task whose wait was for another to end, which has failed, is stuck (:mod:`~stilltrue.runtime.look.failed_tasks`).
+9. A party whose wait was for a task to end that has failed is stuck (:mod:`~stilltrue.runtime.look.failed_tasks`).
 10. A party that polls moves, but gets nowhere (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
 """
 
