@@ -18,6 +18,7 @@ Rules:
 8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
 9. A party whose wait was for a task to end that has failed is stuck (:mod:`~stilltrue.runtime.look.failed_tasks`).
 10. A party that polls moves, but gets nowhere (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
+11. A task that is due stands still while its loop sleeps (:mod:`~stilltrue.runtime.look.sleeping_loops`).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from stilltrue.runtime.look.replies import (
     reply_blocked_on_loop,
     serves_call,
 )
+from stilltrue.runtime.look.sleeping_loops import NOT_TOLD, DueTask, due_tasks, still_due
 from stilltrue.runtime.look.waits_for_answers import waits_for_answer
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
@@ -82,13 +84,14 @@ _READING = frozenset({"__next__", "__anext__", "read", "_next_item"})
 class Positions:
     """The positions of threads and the futures of tasks at one moment, by identity; ``recorded``: the parties' waits.
 
-    ``places``: where threads, by identity, and tasks, by ``id``, may poll; ``at``: the moment.
+    ``places``: where threads, by identity, and tasks, by ``id``, may poll; ``due``: tasks whose loops sleep; ``at``: when.
     """
 
     threads: Mapping[int, tuple[object, ...]]
     tasks: Mapping[int, tuple[OwnRef, OwnRef]]
     recorded: Recorded
     places: Mapping[int, PollPlace]
+    due: dict[int, DueTask]
     at: float
 
     def has(self, stack: CallStack) -> bool:
@@ -131,6 +134,7 @@ class Stacks:
             {id(task): (OwnRef(task), OwnRef(stack.future)) for task, stack in tasks if stack.future is not None},
             self._recorded(),
             {key: place for key, place in places.items() if place is not None},
+            due_tasks(view.stacks().values()),
             time.monotonic(),
         )
 
@@ -165,6 +169,7 @@ class Stacks:
             found += [] if one is None else [one]
         for task, stack in view.stacks_of_tasks().items():
             polling += [] if before.has(stack) else self._polling(id(task), stack, view, recorded, before)
+        found += [one for stack in still_due(before.due, view.stacks().values()) if (one := _due(stack, view)) is not None]
         found = explained_by_cut(found, self._newest(), view)
         return found + polling + [_left(one) for one in self._parties.unanswered if self._stands(one)]
 
@@ -278,6 +283,17 @@ def _blocked(reply: BlockedReply) -> StandingParty:
     """Rule 5."""
     return StandingParty(
         party=reply.party, blocked_in=BLOCKED_IN, stack=stack_shown(reply.frames), unexplained=True, owes_reply=True
+    )
+
+
+def _due(stack: CallStack, view: LiveProcessView) -> StandingParty | None:
+    """Rule 11; None for a task of gRPC's own that serves no recorded call."""
+    party, serves = view.party_of(stack.who), serves_call(stack)
+    if party is None or not (serves or any(is_application(frame.f_code) for frame in stack.frames)):
+        return None
+    where = stack_shown(stack.frames)
+    return StandingParty(
+        party=party, blocked_in=NOT_TOLD, stack=where, unexplained=True, owes_reply=serves, never_idle=not serves
     )
 
 

@@ -10,7 +10,9 @@ import gc
 import selectors
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -101,6 +103,14 @@ def _every_handle_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | 
         except RuntimeError:  # the deque changed during the read
             continue
     return None
+
+
+def ready_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
+    """The callbacks that one of asyncio's own loops is to run next; none if it does not show them."""
+    ready = getattr(loop, "_ready", None)
+    with suppress(RuntimeError):  # it changed during the read
+        return [] if type(ready) is not deque else [one for one in list(ready) if not one.cancelled()]
+    return []
 
 
 def timers_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle] | None:
