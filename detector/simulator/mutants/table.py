@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "section 5",
         "a k-of-n wait needs all",
         "fans",
-        "safe, exact, theorem 1",
+        "safe, theorem 1",
         (resolution, "_k_of_n", in_detector.needs_all),
     ),
     _mutant("section 5", "a k-of-n wait needs one", "fans", "exact, sound", (Resolution, "_resolve", in_detector.needs_one)),
