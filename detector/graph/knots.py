@@ -44,7 +44,7 @@ def smallest_knot(graph: RemainderGraph, *, most: int) -> Ints:
         for party in np.flatnonzero(members)[::-1].tolist():
             tried = members.copy()
             tried[party] = False
-            closed = graph.closed(tried, labels)
+            closed = _closed(graph, tried)
             if closed.any():
                 members = closed
     return np.flatnonzero(members)
@@ -58,3 +58,17 @@ def bottom(graph: RemainderGraph) -> Bools:
     leaves[waiters[waiters != labels[matrix.indices]]] = False
     at_bottom: Bools = leaves[labels]
     return at_bottom
+
+
+def _closed(graph: RemainderGraph, members: Bools) -> Bools:
+    """The largest closed set inside ``members``."""
+    while True:
+        inside = np.zeros(len(graph.targets) + 1, np.int64)
+        np.cumsum(members[graph.targets], out=inside[1:])
+        kept_open = np.diff(inside[graph.indptr]) >= graph.proof
+        proven = np.zeros(len(members), np.bool_)
+        proven[graph.waiter[kept_open]] = True
+        proven &= members
+        if bool(np.all(proven == members)):
+            return members
+        members = proven

@@ -1,12 +1,8 @@
-"""The remainder of a reduction as a separate graph, renumbered, and its core.
-
-Not every cycle of open waits is part of the core. A request waits for one of a thread and of two other requests, each of which
-could cancel it: the three requests are on a cycle, but whatever frees the thread frees them. They are behind it.
-"""
+"""The remainder of a reduction as a separate graph, renumbered."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +24,7 @@ class RemainderGraph:
     indptr, targets : each wait's blocked targets, as indices into ``parties``.
     matrix : (N, N) has an entry where a party waits for another.
     labels : (N,) the strong component of each party.
-    core : (N,) whether the party lies on a cycle that parties outside its component cannot undo.
+    cyclic : (N,) whether the party lies on a cycle; these parties are the core.
     """
 
     parties: Ints
@@ -39,7 +35,7 @@ class RemainderGraph:
     targets: Ints
     matrix: Matrix
     labels: Ints
-    core: Bools
+    cyclic: Bools
 
     def solid(self) -> Matrix:
         """``matrix`` restricted to the waits that a single blocked target keeps open."""
@@ -49,20 +45,6 @@ class RemainderGraph:
         chosen = np.repeat(alone, np.diff(self.indptr))
         rows = np.repeat(self.waiter, np.diff(self.indptr))
         return Matrix.of(rows[chosen], self.targets[chosen], len(self.parties))
-
-    def closed(self, members: Bools, labels: Ints) -> Bools:
-        """The largest part of ``members`` in which each has a wait that members with its own label alone keep open."""
-        own = np.repeat(labels[self.waiter], np.diff(self.indptr)) == labels[self.targets]
-        while True:
-            inside = np.zeros(len(self.targets) + 1, np.int64)
-            np.cumsum(own & members[self.targets], out=inside[1:])
-            kept_open = np.diff(inside[self.indptr]) >= self.proof
-            proven = np.zeros(len(members), np.bool_)
-            proven[self.waiter[kept_open]] = True
-            proven &= members
-            if np.array_equal(proven, members):
-                return members
-            members = proven
 
     def targets_of(self, wait: int) -> Ints:
         """The blocked targets of the open wait at ``wait``."""
@@ -88,7 +70,7 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
     >>> from detector.graph.reduction import reduce
     >>> waits = columns_of_lists(waiters=["a", "b", "c", "d"], needs=[1] * 4, sizes=[1] * 4, among=["b", "a", "a", "e"])
     >>> graph = remainder_graph(waits, reduce(waits))
-    >>> waits.named(graph.parties), graph.core.tolist()
+    >>> waits.named(graph.parties), graph.cyclic.tolist()
     (('a', 'b', 'c'), [True, True, False])
     """
     waiting = np.zeros(len(columns.names), np.bool_)
@@ -104,8 +86,7 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
     waiter = position[reduction.waiter]
     matrix = Matrix.of(np.repeat(waiter, np.diff(indptr)), targets[inside], len(parties))
     labels = matrix.strong_components()
-    cyclic = (np.bincount(labels)[labels] > 1) | matrix.loops()
-    graph = RemainderGraph(
+    return RemainderGraph(
         parties=parties,
         waits=reduction.open,
         waiter=waiter,
@@ -114,20 +95,5 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
         targets=targets[inside],
         matrix=matrix,
         labels=labels,
-        core=cyclic,
+        cyclic=(np.bincount(labels)[labels] > 1) | matrix.loops(),
     )
-    return replace(graph, core=_core(graph, cyclic))
-
-
-def _core(graph: RemainderGraph, cyclic: Bools) -> Bools:
-    """(N,) the parties on cycles, once those are set aside that parties outside their component could free."""
-    labels = graph.labels
-    while True:
-        kept = graph.closed(cyclic, labels)
-        if np.array_equal(kept, cyclic):
-            return kept
-        rows = np.repeat(np.arange(len(kept)), np.diff(graph.matrix.indptr))
-        inside = kept[rows] & kept[graph.matrix.indices]
-        rest = Matrix.of(rows[inside], graph.matrix.indices[inside], len(kept))
-        labels = rest.strong_components()
-        cyclic = (np.bincount(labels)[labels] > 1) | rest.loops()

@@ -84,11 +84,11 @@ def victims(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, c
 
 def _between_cycles(graph: RemainderGraph) -> Ints:
     """The parties on cycles and on paths between cycles; the others become free by themselves."""
-    _, begins = np.unique(graph.labels[graph.core], return_index=True)
-    if np.count_nonzero(graph.core) > EXACT_PARTIES_MAX:
-        return np.flatnonzero(graph.core)
-    seen = graph.core.copy()
-    for start in np.flatnonzero(graph.core)[begins].tolist():
+    _, begins = np.unique(graph.labels[graph.cyclic], return_index=True)
+    if np.count_nonzero(graph.cyclic) > EXACT_PARTIES_MAX:
+        return np.flatnonzero(graph.cyclic)
+    seen = graph.cyclic.copy()
+    for start in np.flatnonzero(graph.cyclic)[begins].tolist():
         seen |= graph.matrix.reachable(start)
     return np.flatnonzero(seen)
 

@@ -60,13 +60,13 @@ def evidence(graph: RemainderGraph) -> Evidence:
     >>> found.kind, waits.named(found.witness), waits.named(found.behind)
     ('cycle', ('a', 'b'), ('c',))
     """
-    cycle = smallest_cycle(graph.solid(), graph.core)
+    cycle = smallest_cycle(graph.solid(), graph.cyclic)
     only_cycles = len(cycle) > 0 and bool((graph.proof == 1).all())
     knot = cycle[:0] if only_cycles else smallest_knot(graph, most=len(cycle))
     kind, members = ("cycle", cycle) if len(cycle) and (not len(knot) or len(cycle) <= len(knot)) else ("knot", knot)
     return Evidence(
-        core=graph.parties[graph.core],
-        behind=graph.parties[~graph.core],
+        core=graph.parties[graph.cyclic],
+        behind=graph.parties[~graph.cyclic],
         kind=kind,
         witness=graph.parties[members],
         waits=graph.waits[_quoted_waits(graph, members, kind)],

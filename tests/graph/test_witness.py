@@ -63,58 +63,6 @@ def test_the_witness_is_a_minimal_closed_set(waits: list[Wait]) -> None:
             assert any(w.waiter == member and members[(at + 1) % len(members)] in w.among for w in waits)
 
 
-def naive_core(waits: list[Wait], stuck: set[str]) -> set[str]:
-    """The parties on cycles that no party outside their component can undo, tried one component at a time."""
-    open_waits = [wait for wait in waits if len(set(wait.among) - stuck) < wait.needs]
-    while True:
-        arcs = [(wait.waiter, target) for wait in open_waits for target in wait.among]
-        picture = nx.DiGraph((source, target) for source, target in arcs if {source, target} <= stuck)
-        left: set[str] = set()
-        for part in nx.strongly_connected_components(picture):
-            if len(part) > 1 or picture.has_edge(*part, *part):
-                inside = [wait for wait in open_waits if wait.waiter in part]
-                columns = WaitColumns.of(inside)
-                left |= {columns.names[at] for at in reduce(columns).remainder().tolist()}
-        if left == stuck:
-            return left
-        stuck = left
-
-
-@settings(max_examples=300, deadline=None)
-@given(graphs())
-def test_the_core_is_on_cycles_that_nobody_outside_their_component_can_undo(waits: list[Wait]) -> None:
-    columns, graph = remains(waits)
-    if graph is None:
-        return
-    proof = evidence(graph)
-    assert len(proof.core)
-    assert set(columns.named(proof.core)) == naive_core(waits, set(columns.named(graph.parties)))
-
-
-def request(number: int) -> Wait:
-    """A request waits for its own thread; the other requests could cancel it."""
-    among = (f"thread {number}", *(f"request {other}" for other in (1, 2, 3) if other != number))
-    return Wait(waiter=PartyName(f"request {number}"), among=tuple(map(PartyName, among)))
-
-
-def test_requests_that_could_cancel_each_other_are_behind_the_deadlock_for_which_their_threads_wait() -> None:
-    arcs = [("a", "b"), ("b", "a"), ("thread 1", "a"), ("thread 2", "a"), ("thread 3", "b")]
-    deadlock = [Wait(waiter=PartyName(waiter), among=(PartyName(target),)) for waiter, target in arcs]
-    columns, graph = remains([*deadlock, *map(request, (1, 2, 3))])
-    assert graph is not None
-    proof = evidence(graph)
-    assert columns.named(proof.core) == ("a", "b")
-    assert len(proof.behind) == 6
-
-
-def test_requests_that_hold_up_each_other_s_threads_are_the_core() -> None:
-    arcs = [("thread 1", "request 2"), ("thread 2", "request 3"), ("thread 3", "request 1")]
-    threads = [Wait(waiter=PartyName(waiter), among=(PartyName(target),)) for waiter, target in arcs]
-    columns, graph = remains([*threads, *map(request, (1, 2, 3))])
-    assert graph is not None
-    assert len(columns.named(evidence(graph).core)) == 6
-
-
 @settings(max_examples=100, deadline=None)
 @given(graphs(kind="and"))
 def test_for_and_waits_the_cycle_is_networkx_s_shortest(waits: list[Wait]) -> None:

@@ -54,15 +54,6 @@ MUTANTS = (
         quick=True,
     ),
     Mutant(
-        "each cycle is a deadlock of its own, also one that others could undo",
-        "detector.graph.remainder",
-        "kept = graph.closed(cyclic, labels)",
-        "kept = cyclic",
-        "tests/graph/test_witness.py::"
-        "test_requests_that_could_cancel_each_other_are_behind_the_deadlock_for_which_their_threads_wait",
-        quick=True,
-    ),
-    Mutant(
         "a method that would end a wait does not make it unknown",
         "stilltrue.runtime.waits.reachability.requests",
         "(_is_at_once(method, workers) and may_end(behaviour, waking))",

@@ -99,14 +99,14 @@ def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
 def _other_cores(snapshot: Snapshot, graph: RemainderGraph, proof: Evidence) -> tuple[str, ...]:
     """The strong components of the core without the witness: the parties of the first few, and their waits if few."""
     told = graph.labels[np.isin(graph.parties, proof.witness)]
-    others = graph.labels[graph.core & ~np.isin(graph.labels, told)]
+    others = graph.labels[graph.cyclic & ~np.isin(graph.labels, told)]
     if not len(others):
         return ()
     labels, first = np.unique(others, return_index=True)
     labels = labels[np.argsort(first)]
     texts: list[str] = []
     for label in labels[:OTHER_CORES_MAX].tolist():
-        inside = graph.core & (graph.labels == label)
+        inside = graph.labels == label
         names = [name for name in snapshot.waits.named(graph.parties[inside]) if "~" not in name]
         waiters = snapshot.waits.named(graph.parties[graph.waiter[inside[graph.waiter]]])
         open_waits = graph.waits[inside[graph.waiter]].tolist()

@@ -150,27 +150,13 @@ def _any_can_take(world: World, call: SimCall, left: set[Party], view: View) -> 
 
 
 def core(world: World, remainder: frozenset[PartyName], view: View = TRUTH) -> frozenset[PartyName]:
-    """The parties of the remainder that wait for themselves, through others in it.
-
-    A party that somebody else could free, for whom it waits and who does not wait for it, is set aside; so is one that then no
-    longer waits for itself.
-    """
+    """The parties of the remainder that wait for themselves, through others in it."""
     parties = {who.name: who for process in world.processes.values() for who in process.parties.values()}
     left, takers = {parties[name] for name in remainder}, Takers()
     edges = {
         name: {other.name for other in _awaited(world, parties[name], left, view, takers)} & remainder for name in remainder
     }
-    awaited, kept = {name: _reachable(edges, name) for name in remainder}, remainder
-    while True:
-        within = {name: edges[name] & kept for name in kept}
-        reached = {name: _reachable(within, name) for name in kept}
-        groups = {name: {other for other in reached[name] if name in reached[other]} for name in kept if name in reached[name]}
-        left_over = frozenset(
-            name for name, group in groups.items() if name in stuck(world, view, only=remainder - (awaited[name] - group))
-        )
-        if left_over == kept:
-            return kept
-        kept = left_over
+    return frozenset(name for name in remainder if name in _reachable(edges, name))
 
 
 def _reachable(edges: dict[PartyName, set[PartyName]], start: PartyName) -> set[PartyName]:
