@@ -2532,4 +2532,11 @@ MUTANTS = (
         "if wait is None]",
         "tests/client/waits/test_stopped_loops.py::test_only_the_wait_for_what_was_proved_is_left_out_of_the_ways_out",
     ),
+    Mutant(
+        "no method puts together the name of what ends a wait",
+        "stilltrue.runtime.waits.reachability.mentions",
+        " or _puts_together(one, waking) for one in own):",
+        " for one in own):",
+        "tests/client/waits/test_requests_to_come.py::test_a_name_that_is_put_together_may_be_one_that_begins_or_ends_so",
+    ),
 )

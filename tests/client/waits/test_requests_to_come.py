@@ -22,7 +22,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.reachability import requests, thread_waits
+from stilltrue.runtime.waits.reachability import mentions, requests, thread_waits
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 
 pytestmark = [
@@ -218,6 +218,21 @@ def test_a_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent
     desk = Desk()
     with asking(alone("front"), desk, attempts=1, Answer=getattr(desk, method)) as reached:
         assert reached is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("getattr(one, 'se' + kind)()", True),
+        ("getattr(one, f'{kind}t')()", True),
+        ("getattr(one, 'size_' + kind)()", False),
+        ("getattr(one, 'size')('s')", False),
+    ],
+)
+def test_a_name_that_is_put_together_may_be_one_that_begins_or_ends_so(text: str, ends: bool) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(f"def call(one, kind): {text}", str(Path(__file__).with_name("made.py")), "exec"), names)
+    assert mentions.may_end(names["call"], frozenset({"set"})) is ends
 
 
 def test_what_reads_the_requests_of_a_method_may_end_the_wait() -> None:

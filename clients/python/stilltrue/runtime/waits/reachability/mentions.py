@@ -7,7 +7,8 @@ Rules:
 2. A future or event that code has made itself is another one. The builtin ``set`` is none of an event, and a dictionary's
    ``get`` takes nothing out of a queue.
 3. The standard library and gRPC set, complete and cancel only what is their own.
-4. If a task awaits a future, so may a method, whose caller may cancel it, or another task: that cancels the future, if it is
+4. A name that code puts together (``getattr(event, "s" + kind)``) may be any that begins or ends with one of the code's texts.
+5. If a task awaits a future, so may a method, whose caller may cancel it, or another task: that cancels the future, if it is
    not its own.
 """
 
@@ -24,7 +25,9 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours, is_own_code
 from stilltrue.runtime.look.called_code.reachable_names import codes_reached, reachable_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import words_in
+from stilltrue.runtime.look.code.system_operations import texts_in
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
 from stilltrue.runtime.waits.holders.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.queue_operations import GET, GET_NOWAIT, queue_operations
@@ -54,7 +57,7 @@ def may_end(function: Any, waking: frozenset[str]) -> bool:
     mentioned = waking & reached.names
     codes = codes_reached(code, names, carried)
     own = [one for one in codes if is_own_code(one)]
-    if any(_calls_back(one, waking) for one in own):
+    if any(_calls_back(one, waking) or _puts_together(one, waking) for one in own):
         return True
     if not mentioned and WITH_ITS_WAITER not in waking:
         return False
@@ -65,6 +68,14 @@ def may_end(function: Any, waking: frozenset[str]) -> bool:
 def _calls_back(code: CodeType, waking: frozenset[str]) -> bool:
     """Whether code completes a future that may have callbacks, if that is not what ends the wait itself."""
     return waking.isdisjoint(_COMPLETING) and not _CALLS_BACK.isdisjoint(names_of(code))
+
+
+def _puts_together(code: CodeType, waking: frozenset[str]) -> bool:
+    """Whether code computes a name that may end the wait, of which it has a part as a text (rule 4)."""
+    if COMPUTED not in looked_up(code):
+        return False
+    parts = [one for one in texts_in(code.co_consts) if one]
+    return any(name.startswith(part) or name.endswith(part) for name in waking for part in parts)
 
 
 def may_end_ahead(frame: FrameType, waking: frozenset[str]) -> bool:
