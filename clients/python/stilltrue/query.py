@@ -29,6 +29,7 @@ class Detector:
         """``address``: HOST:PORT, by default ``STILLTRUE_DETECTOR`` or 127.0.0.1:7600. Without ``credentials``, plain text."""
         where = address or os.environ.get("STILLTRUE_DETECTOR") or Settings().detector
         self._channel = insecure_channel(where) if credentials is None else grpc.secure_channel(where, credentials)
+        self._where = where
         self._stub: Any = DetectorServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated code
 
     def ask(self, predicate: str, *, scope: str = "", timeout_seconds: float = ASK_SECONDS_MAX) -> Verdict:
@@ -37,16 +38,29 @@ class Detector:
         Raises ``grpc.RpcError``: DEADLINE_EXCEEDED after ``timeout_seconds``, else the detector's status.
         """
         request = pb.AskRequest(predicate=predicate, scope=scope)
-        return verdict_from_wire(self._stub.Ask(request, timeout=timeout_seconds).verdict)
+        try:
+            return verdict_from_wire(self._stub.Ask(request, timeout=timeout_seconds).verdict)
+        except grpc.RpcError as error:
+            self._explain(error)
+            raise
 
     def watch(self, predicate: str = "", *, scope: str = "") -> Iterator[Verdict]:
         """Yield the current verdict of ``predicate`` (empty: of each), then each one that differs from the previous one.
 
         It never ends by itself; raises ``grpc.RpcError`` when the connection to the detector is lost.
         """
-        for response in self._stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope)):
-            if response.HasField("verdict"):  # otherwise it is a heartbeat
-                yield verdict_from_wire(response.verdict)
+        try:
+            for response in self._stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope)):
+                if response.HasField("verdict"):  # otherwise it is a heartbeat
+                    yield verdict_from_wire(response.verdict)
+        except grpc.RpcError as error:
+            self._explain(error)
+            raise
+
+    def _explain(self, error: Any) -> None:
+        """Add to an error (Python 3.11 or newer) what to do if there is no detector."""
+        if error.code() is grpc.StatusCode.UNAVAILABLE and hasattr(error, "add_note"):
+            error.add_note(f"no detector at {self._where}; start one with 'stilltrue serve', or name it by Detector(HOST:PORT)")
 
     def close(self) -> None:
         """Close the connection."""
