@@ -278,3 +278,22 @@ def test_the_timeout_of_the_socket_bounds_the_wait(agent: Agent, timeout: float 
         goes_on.set()
         asking.join(SECONDS_MAX)
         until_over(agent, 4)
+
+
+def test_a_request_on_a_connection_that_the_server_has_closed_fails_as_ever(agent: Agent) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1], timeout=SECONDS_MAX)
+        connection.connect()
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # so that closing it is a reset
+        accepted.close()
+
+    def ask() -> None:
+        connection.request("POST", "/")
+        connection.getresponse()
+
+    with pytest.raises(OSError, match=r"reset|Broken pipe|closed"):
+        ask()
+    connection.close()
+    assert counted(agent)[1:] == (0, 0)
+    assert agent.live.faults == 0

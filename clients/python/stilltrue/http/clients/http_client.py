@@ -92,7 +92,7 @@ class RecordedHttpClient:
         try:
             lines = connection._buffer  # noqa: SLF001 - the header lines
             lines[:] = [line for line in lines if not line[:20].lower().startswith(OURS_BYTES)]
-            for name, value in call.headers(connection.sock.getsockname(), connection.sock.getpeername()):
+            for name, value in call.headers(*_ends(connection.sock)):
                 connection.putheader(name, value)
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("stamping a request")
@@ -119,6 +119,14 @@ class RecordedHttpClient:
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("reading a reply")
             call.end()
+
+
+def _ends(sock: Any) -> tuple[object, object]:
+    """The addresses of a connection, ours first; None for both if the other end has closed it, or it is no socket."""
+    try:
+        return sock.getsockname(), sock.getpeername()
+    except (OSError, AttributeError):
+        return None, None
 
 
 def _request_line(connection: Any) -> tuple[str, str]:
