@@ -2456,6 +2456,13 @@ MUTANTS = (
         "tests/client/look/ways_out/test_consoles.py::test_a_console_may_end_what_its_variables_lead_to",
     ),
     Mutant(
+        "what a thread or task drops at its end may end a wait",
+        "stilltrue.runtime.look.ways_out.actors",
+        "    if dropped:",
+        "    if False:",
+        "tests/client/look/ways_out/test_dropped_at_end.py::test_what_is_dropped_at_the_end_may_end_a_wait",
+    ),
+    Mutant(
         "a child may get its signals from its terminal",
         "stilltrue.runtime.waits.pipes.signallers",
         "has_alarm or any(map(_has_another_terminal, chain))",

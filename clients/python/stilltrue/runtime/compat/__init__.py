@@ -206,6 +206,7 @@ from stilltrue.runtime.compat.threads import (
     thread_arguments,
     threads,
     untimed_threads,
+    values_in_threads,
     waits_for_event,
     waits_for_result,
 )
@@ -393,6 +394,7 @@ __all__ = [
     "trio_coroutines",
     "untimed_threads",
     "uvicorn_sockets",
+    "values_in_threads",
     "waits_for_event",
     "waits_for_requests",
     "waits_for_result",

@@ -32,6 +32,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     own_reached,
     own_reached_by_all,
 )
+from stilltrue.runtime.look.ways_out.kinds.dropped_at_end import called_at_end_of_task, called_at_end_of_thread
 from stilltrue.runtime.look.ways_out.kinds.wakers import frames_in_packages
 from stilltrue.runtime.waits.holders.with_blocks import objects_of_blocks
 
@@ -110,6 +111,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
         called = tuple(callback for callback, _ in compat.callbacks_after(task))
         if called:
             yield of_callbacks(f"a done callback of task {task.get_name()}", called, party=party, owner=task)
+        yield from _dropping(called_at_end_of_task(task), f"task {task.get_name()}", party=party, owner=task)
 
 
 def threads(places: Iterable[Place]) -> Iterator[Actor]:
@@ -159,6 +161,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                     owner=place.ident,
                     only_calls=True,
                 )
+        yield from _dropping(called_at_end_of_thread(place.frames), f"thread {name}", party=place.party, owner=place.ident)
         if carried:
             text = f"thread {name}, which was started with it"
             ends = any(callback_may_end(one, carried) for one in carried if callable(one))
@@ -207,6 +210,12 @@ def _caller_in_library(frame: FrameType, name: str, **of_actor: Any) -> Iterator
 def _of_globals(text: str, frame: FrameType, **of_actor: Any) -> Actor:
     """An actor that uses globals in this frame; ``of_actor``: its other fields."""
     return Actor(text=text, roots=globals_of(frame), ends=True, borrowed=True, led_by=partial(own_reached, frame), **of_actor)
+
+
+def _dropping(dropped: Sequence[Any], who: str, **of_actor: Any) -> Iterator[Actor]:
+    """The end of a thread or task that calls these finalizers; ``of_actor``: its other fields."""
+    if dropped:
+        yield of_callbacks(f"the end of {who}, which drops an object", dropped, **of_actor)
 
 
 def _called_in(frame: FrameType, place: Place, name: str) -> Iterator[Actor]:

@@ -46,6 +46,7 @@ from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, stretches
 from stilltrue.runtime.look.ways_out.kinds.closing_jobs import ClosingJobs
+from stilltrue.runtime.look.ways_out.kinds.dropped_at_end import called_at_end_of_task, called_at_end_of_thread
 from stilltrue.runtime.look.ways_out.kinds.exits import (
     callback_ends_loop,
     callback_ends_process,
@@ -150,6 +151,7 @@ def _thread_closers(
     loops = (loop,) if loop is not None else tuple(places.loops())
     yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loops, jobs)
     yield from _library_closers(place, name, analysis, jobs, budget)
+    yield from _closers_at_end(called_at_end_of_thread(place.frames), f"thread {name}", place.ident, progress)
     if isinstance(thread, threading.Timer):
         carried = compat.thread_arguments(thread)
         for one in carried:
@@ -166,6 +168,13 @@ def _thread_closers(
     if main is not None:
         text = f"the end of asyncio.run()'s main task: {_position_of(main)}"
         yield Closer(text=text, owner=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
+
+
+def _closers_at_end(dropped: Iterable[Any], who: str, owner: Any, progress: Callable[[], Progress]) -> Iterator[Closer]:
+    """Closers among the methods that are called for what a thread or task drops."""
+    for one in dropped:
+        for closer in _callback_closers(one, (), f"called at the end of {who}"):
+            yield replace(closer, progress=progress, owner=owner)
 
 
 def _library_closers(
@@ -185,6 +194,7 @@ def _library_closers(
 
 def _task_closers(task: Task, analysis: ProgressAnalysis, jobs: ClosingJobs) -> Iterator[Closer]:
     who, progress = f"task {task.get_name()}", functools.partial(analysis.of_task, task)
+    yield from _closers_at_end(called_at_end_of_task(task), who, task, progress)
     blocks = block_generators(task)
     yield from _frame_closers(frames_of_task(task), who, task, analysis, progress, (task.get_loop(),), jobs, blocks)
 
