@@ -32,7 +32,7 @@ def shut_down() -> None:
 join("callback")
 server = (ThreadingHTTPServer if MODE == "threads" else HTTPServer)(("127.0.0.1", 0), Handler)
 begin(server.serve_forever)
-begin(urlopen, f"http://127.0.0.1:{server.server_port}/stop")
+begin(lambda: urlopen(f"http://127.0.0.1:{server.server_port}/stop"))  # behind: callback
 if MODE == "slow":
     begin(shut_down)
 stay()

@@ -95,11 +95,15 @@ def serve() -> None:
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listener])
 
 
+def order(url: str) -> None:
+    urllib.request.urlopen(urllib.request.Request(f"{url}/place", method="POST"))  # behind: orders
+
+
 def said(url: str) -> None:
     """Begin the order, from outside; end with the test."""
     if PROCESS == "orders":
         published("stock")
-        begin(urllib.request.urlopen, urllib.request.Request(f"{url}/place", method="POST"))
+        begin(order, url)
         published("asked")
     stay()
     os._exit(0)
