@@ -83,10 +83,16 @@ def looked_at(agent: Agent) -> PartyLook:
     return next(one for one in look_at(agent, report).parties if one.party == WAITER)
 
 
-def assert_waits_for_itself(agent: Agent) -> None:
-    """Assert that the waiter does, also at the second look. A child that gets no processor is seen at the next look."""
-    wait_until_for(agent, WAITER)
+def lasting_look(agent: Agent) -> PartyLook:
+    """The look at the waiter while it waits on. A child that gets no processor is seen at the next look."""
     end = time.monotonic() + SECONDS_MAX
     while not (seen := looked_at(agent)).unchanged:
         assert time.monotonic() < end
+    return seen
+
+
+def assert_waits_for_itself(agent: Agent) -> None:
+    """Assert that the waiter does, also at the second look."""
+    wait_until_for(agent, WAITER)
+    seen = lasting_look(agent)
     assert (seen.ways_out, seen.doubt, seen.deadline) == ((), "", None)

@@ -25,6 +25,7 @@ from tests.client.waits.children import (
     WAITER,
     assert_waits_for_itself,
     enders,
+    lasting_look,
     looked_at,
     searched,
     using,
@@ -177,7 +178,7 @@ def test_a_thread_that_reads_by_descriptor_is_a_way_out(alone: Callable[..., Age
 
     with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
         wait_until_for(agent, WAITER)
-        assert ["thread reader" in one.text for one in looked_at(agent).ways_out] == [True]
+        assert ["thread reader" in one.text for one in lasting_look(agent).ways_out] == [True]
     end.set()
     given[0].join(SECONDS_MAX)
 
@@ -204,7 +205,7 @@ def test_a_timer_that_is_given_a_function_of_the_system_is_a_way_out(
     with using(FILLS_ERRORS, reads_lines, give, **OUTPUTS):
         wait_until_for(agent, WAITER)
         try:
-            assert looked_at(agent).ways_out
+            assert lasting_look(agent).ways_out
         finally:
             timers[0].cancel()
 
