@@ -214,16 +214,11 @@ class Stacks:
 
     def _standing_task(self, stack: CallStack, view: LiveProcessView, recorded: Recorded) -> StandingParty | None:
         task = stack.task
-        if (
-            task is None
-            or _is_parked(stack)
-            or serves(stack.frames)
-            or not any(is_application(frame.f_code) for frame in stack.frames)
-        ):
+        if task is None or _is_parked(stack) or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
-        party = view.party_of(task)
+        party = view.party_of(task)  # which names it: it may wait for a blocked loop later
         wait = view.wait_of_task(task) or _wait_for_tasks(task, stack, view)
-        return None if party is None else _standing(party, stack, wait, view, recorded)
+        return None if party is None or serves(stack.frames) else _standing(party, stack, wait, view, recorded)
 
 
 def _wanted(view: LiveProcessView, before: Positions) -> frozenset[int]:
