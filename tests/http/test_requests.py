@@ -35,8 +35,8 @@ OUTCOMES: dict[str, tuple[str, dict[str, Any]]] = {
     "a timeout": ("/slow", {"timeout": 0.3}),
 }
 QUICK = ("ok", "a redirect")
-BY_HTTP_CLIENT = ("urllib", "urllib3")
-"""Clients that use ``http.client``, which CI tries by itself."""
+BY_HTTP_CLIENT = ("urllib", "http.client", "urllib3")
+"""What the standard library's client does otherwise is tested in ``test_http_server.py``."""
 TRIED = [
     pytest.param(client, outcome, marks=[] if outcome in QUICK else [pytest.mark.longer, *rest])
     for client in CLIENTS

@@ -2016,8 +2016,8 @@ MUTANTS = (
     Mutant(
         "a future that a method completes has no callbacks",
         "stilltrue.runtime.waits.reachability.mentions",
-        "if any(_calls_back(one, waking) for one in own):",
-        "if False:",
+        "_calls_back(one, waking) or _puts_together(one, waking)",
+        "_puts_together(one, waking)",
         "tests/client/waits/test_requests_to_come.py::test_a_method_that_ends_the_wait_makes_it_unknown",
     ),
     Mutant(
