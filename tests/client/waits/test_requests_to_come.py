@@ -216,7 +216,7 @@ def test_nor_is_one_that_makes_a_set(alone: Callable[..., Agent]) -> None:
 def test_a_method_that_ends_the_wait_makes_it_unknown(alone: Callable[..., Agent], method: str) -> None:
     """Also one that calls another by a computed name, or completes a future, which calls its callbacks."""
     desk = Desk()
-    with asking(alone("front"), desk, attempts=1, Answer=getattr(desk, method)) as reached:
+    with asking(alone("front"), desk, attempts=4, Answer=getattr(desk, method)) as reached:  # one may fail beside other tests
         assert reached is None
 
 
