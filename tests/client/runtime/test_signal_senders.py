@@ -113,6 +113,19 @@ def test_a_program_in_python_that_signals_nobody_it_was_told_of(finds: Finds, ac
     assert not finds(sys.executable, "-IS", "script", script=PYTHON + act)
 
 
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_program_in_python_that_signals_its_own_group(tmp_path: Path, shares: bool) -> None:
+    """A server that ends its forked workers so, as its last act, is no watchdog of a program in another group."""
+    script = tmp_path / "ends.py"
+    script.write_text("import os, signal, sys\nsys.stdin.read(); os.killpg(0, signal.SIGTERM)")
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=not shares) as process:
+        try:
+            assert may_find(process.pid, command_line_of(process.pid), (os.getpid(),)) is shares
+        finally:
+            process.kill()
+
+
 def test_a_process_whose_environment_has_the_id(finds: Finds) -> None:
     assert finds("sleep", "60", TARGET=str(TARGET))
     assert not finds("sleep", "60", TARGET=f"1{TARGET}")

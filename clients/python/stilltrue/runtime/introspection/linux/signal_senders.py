@@ -8,7 +8,8 @@ Rules:
    program's output, or be that of a group.
 3. What it runs is a text that does so (:mod:`~stilltrue.runtime.introspection.linux.script_files`): one of a shell; one in
    Python, by such a command, by psutil, or by ``os.kill`` and an id that is its parent's or is read, not the one of what it
-   has started (``child.pid``); one of another interpreter, if it mentions ``kill``.
+   has started (``child.pid``), nor its own group, unless that is the other's; one of another interpreter, if it mentions
+   ``kill``.
 4. A variable of its environment is the other's process id, which this process's own environment does not have.
 5. It is a shell that reads its commands from another process, and is running one of them.
 
@@ -17,6 +18,7 @@ Rules 2 to 5 are for processes that the program has started.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -41,7 +43,10 @@ SENDS_TO_OTHERS = f"{_BY_ID}|{_BY_NAME}"
 _OWN = r"os\.getpid\(\)"
 _PYTHON_SENDS = re.compile(_BY_ID.replace(_OWN, rf"(?:{_OWN}|[\w.]+\.pid\b)").encode())
 _PYTHON_SENDS_BY_NAME = re.compile(_BY_NAME.encode())
-_PYTHON_FINDS = re.compile(rb"\bgetppid\b|\bparent_process\b|\bint\(|\b(?:load|read|recv|get|decode)\w*\(")
+_PYTHON_FINDS = re.compile(
+    rb"\bgetppid\b|\bparent_process\b|\bint\(|\b(?:load|read|recv|get(?!pid|Logger|attr|_ident)|decode)\w*\("
+)
+_TO_OWN_GROUP = re.compile(rb"\bos\.kill(?:pg)?\(\s*(?:0|os\.getpgrp\(\)|os\.getpgid\(0\))\s*,")
 _PROC = Path("/proc")
 
 
@@ -63,7 +68,19 @@ def may_find(pid: int, command_line: bytes, targets: Collection[int]) -> bool:
     called, arguments = _program_of(command_line)
     if _SHELL.fullmatch(called) and not has_code(arguments) and children_of(pid):
         return True
-    return any(_text_sends(called, one) for one in texts_of(pid, command_line)) or _has_in_environment(pid, targets)
+    texts = texts_of(pid, command_line)
+    if _PYTHON.fullmatch(called) and not _shares_group(pid, targets):
+        texts = (_TO_OWN_GROUP.sub(b"", one) for one in texts)
+    return any(_text_sends(called, one) for one in texts) or _has_in_environment(pid, targets)
+
+
+def _shares_group(pid: int, targets: Collection[int]) -> bool:
+    """Whether a process is in the process group of one of the others: a signal to its own group reaches that one."""
+    try:
+        own = os.getpgid(pid)
+        return any(os.getpgid(one) == own for one in targets)
+    except OSError:  # one of them has ended
+        return True
 
 
 def texts_of(pid: int, command_line: bytes) -> Iterator[bytes]:
