@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,8 +11,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from flask import Flask
-from werkzeug.serving import make_server
 
 from stilltrue import Agent
 from tests.client.look.worlds import Stuck, look_at_caller
@@ -96,20 +95,22 @@ def test_a_handler_reaches_its_server(alone: Callable[..., Agent], stuck: Stuck,
 
 @pytest.mark.parametrize("doubtful", [True, False])
 def test_a_view_of_flask_that_cancels_calls_is_doubt(alone: Callable[..., Agent], stuck: Stuck, doubtful: bool) -> None:
-    app = Flask("admin")
+    flask = pytest.importorskip("flask", reason="not among the libraries of every runtime")
+    werkzeug = importlib.import_module("werkzeug.serving")
+    app = flask.Flask("admin")
 
-    @app.get("/")
+    @app.get("/")  # type: ignore[untyped-decorator]
     def view() -> str:
         return str(len(_CALLS))
 
-    @app.post("/")
+    @app.post("/")  # type: ignore[untyped-decorator]
     def end() -> str:
         give_up()
         return ""
 
     if not doubtful:
         del app.view_functions["end"]
-    with serving(make_server("127.0.0.1", 0, app)):
+    with serving(werkzeug.make_server("127.0.0.1", 0, app)):
         seen = look_at_caller(alone, stuck, calls_and_keeps_it)
     assert bool(seen.doubt) is doubtful, seen.doubt
 
