@@ -121,6 +121,9 @@ def test_a_program_in_python_that_signals_its_own_group(tmp_path: Path, shares: 
     command = [sys.executable, str(script)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=not shares) as process:
         try:
+            end = time.monotonic() + SECONDS_MAX
+            while b"ends.py" not in command_line_of(process.pid):  # it is about to become Python
+                assert time.monotonic() < end
             assert may_find(process.pid, command_line_of(process.pid), (os.getpid(),)) is shares
         finally:
             process.kill()
