@@ -20,6 +20,8 @@ from stilltrue.agent import Agent
 from stilltrue.http.headers import OURS
 from tests.client.look.worlds import look_in_its_wait, report_of, report_when
 
+pytestmark = pytest.mark.slow
+
 SECONDS_MAX = 30.0
 
 

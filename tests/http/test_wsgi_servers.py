@@ -21,6 +21,8 @@ from werkzeug import serving
 import stilltrue
 from stilltrue.agent import Agent
 
+pytestmark = pytest.mark.slow
+
 waitress: Any = importlib.import_module("waitress")
 SECONDS_MAX = 60.0
 PARTS = [b"one ", b"two ", b"three"]
