@@ -2416,9 +2416,16 @@ MUTANTS = (
     Mutant(
         "a script may send signals",
         "stilltrue.runtime.introspection.linux.signal_senders",
-        "return any(_text_sends(called, one) for one in texts_of(pid, command_line)) or ",
+        "return any(_text_sends(called, one) for one in texts) or ",
         "return ",
         "tests/client/runtime/test_signal_senders.py::test_a_shell_whose_script_sends_signals",
+    ),
+    Mutant(
+        "a process may signal its own group, whoever is in it",
+        "stilltrue.runtime.introspection.linux.signal_senders",
+        "if _PYTHON.fullmatch(called) and not _shares_group(pid, targets):",
+        "if False:",
+        "tests/client/runtime/test_signal_senders.py::test_a_program_in_python_that_signals_its_own_group",
     ),
     Mutant(
         "a script may run another one",
