@@ -299,3 +299,21 @@ def test_a_request_on_a_connection_that_the_server_has_closed_fails_as_ever(agen
     connection.close()
     assert counted(agent)[1:] == (0, 0)
     assert agent.live.faults == 0
+
+
+class Equal(http.client.HTTPConnection):
+    """Equals another one to the same host, and so has no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal) and other.host == self.host
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_connection_without_a_hash_works_as_ever(agent: Agent) -> None:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), answering(lambda handler: handler.send_error(404)))) as port:
+        connection = Equal("127.0.0.1", port, timeout=SECONDS_MAX)
+        connection.request("POST", "/")
+        reply = connection.getresponse()
+        assert (reply.status, b"404" in reply.read()) == (404, True)
+        connection.close()

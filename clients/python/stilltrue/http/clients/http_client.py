@@ -37,13 +37,13 @@ class RecordedHttpClient:
             self._add_headers(connection, call)
             return original(connection, *args, **kwargs)
         except BaseException:
-            if self._sent.pop(connection, None) is not None:
+            if _taken(self._sent, connection) is not None:
                 call.end()
             raise
 
     def getresponse(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:
         """For ``HTTPConnection.getresponse``, which waits for the head of the reply."""
-        call = self._sent.pop(connection, None)
+        call = _taken(self._sent, connection)
         if call is None:
             return original(connection, *args, **kwargs)
         self._wait(connection, call)
@@ -57,14 +57,14 @@ class RecordedHttpClient:
 
     def close_connection(self, original: Callable[..., Any], connection: Any) -> Any:
         """For ``HTTPConnection.close``: the reply to a request that was sent is not read any more."""
-        call = self._sent.pop(connection, None)
+        call = _taken(self._sent, connection)
         if call is not None:
             call.end()
         return original(connection)
 
     def close_response(self, original: Callable[..., Any], response: Any) -> Any:
         """For ``HTTPResponse._close_conn``, called when a body has been read to its end, or is closed."""
-        call = self._open.pop(response, None)
+        call = _taken(self._open, response)
         if call is not None:
             call.end()
         return original(response)
@@ -119,6 +119,14 @@ class RecordedHttpClient:
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("reading a reply")
             call.end()
+
+
+def _taken(calls: WeakKeyDictionary[Any, HttpCall], thing: Any) -> HttpCall | None:
+    """The call of a connection or response, which it no longer has. One whose class has no hash has none."""
+    try:
+        return calls.pop(thing, None)
+    except TypeError:
+        return None
 
 
 def _ends(sock: Any) -> tuple[object, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -20,8 +20,9 @@ from stilltrue.runtime.introspection.threads_and_tasks import Places
 from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback, names_in
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
+from stilltrue.runtime.look.progress.progress import Progress
 from stilltrue.runtime.look.progress.stack_ahead import frames_of_task, stretches
-from stilltrue.runtime.look.ways_out.kinds.closers import Closer
+from stilltrue.runtime.look.ways_out.kinds.closers import Closer, progress_to
 from stilltrue.runtime.look.ways_out.kinds.wakers import frame_roots
 
 _ACCEPTING = frozenset({"handle_request", "serve_forever", "server_close", "accept", "close", "detach", "socket", "fileno"})
@@ -50,7 +51,7 @@ def acceptors(places: Places, analysis: ProgressAnalysis) -> Iterator[Closer]:
 
 
 def _in_frames(
-    frames: Iterable[FrameType], who: str, owner: Any, analysis: ProgressAnalysis, own_progress: Any
+    frames: Iterable[FrameType], who: str, owner: Any, analysis: ProgressAnalysis, own_progress: Callable[[], Progress]
 ) -> Iterator[Closer]:
     for stretch in stretches(frames):
         frame, ahead = stretch.frame, stretch.ahead
@@ -58,12 +59,12 @@ def _in_frames(
             continue
         functions = list(named_ahead(ahead, frame, far=True))
         words = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
-        if _accepts((*functions,), words):
+        if _accepts(functions, words):
             yield Closer(
                 text=f"{who}, which may accept its request or close its server: {position_of(frame)}",
                 roots=(*frame_roots(frame, variables_of(frame)), *_globals_of(functions)),
                 owner=owner,
-                progress=functools.partial(analysis.beyond, stretch, own_progress()),
+                progress=functools.partial(progress_to, stretch, analysis, own_progress),
             )
 
 

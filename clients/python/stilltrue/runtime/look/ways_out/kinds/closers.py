@@ -224,7 +224,7 @@ def _position_of(task: Task) -> str:
     return task.get_name() if frame is None else position_of(frame)
 
 
-def _progress_to(stretch: Stretch, analysis: ProgressAnalysis, progress: Callable[[], Progress]) -> Progress:
+def progress_to(stretch: Stretch, analysis: ProgressAnalysis, progress: Callable[[], Progress]) -> Progress:
     """Whether a thread or task with this ``progress`` reaches ``stretch``."""
     return analysis.beyond(stretch, progress())
 
@@ -247,7 +247,7 @@ def _frame_closers(
         named = [code for code, _ in functions]
         roots = _roots(frame, names, ahead, functions, None if blocks is None else blocks.get(frame.f_code, ()))
         roots += _roots_of_blocks(frame) if blocks is None and ahead.exited else ()
-        progress = functools.partial(_progress_to, stretch, analysis, own_progress)
+        progress = functools.partial(progress_to, stretch, analysis, own_progress)
         closer = functools.partial(Closer, owner=owner, progress=progress)
         names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
         if roots:
