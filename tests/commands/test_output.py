@@ -8,6 +8,7 @@ import io
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,25 +162,25 @@ async def test_the_script_for_each_shell_calls_the_command(here: Any, shell: str
         subprocess.run(["bash", "-n"], input=told.out, text=True, check=True)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_every_flag_names_its_environment_variable(name: str) -> None:
+def options_with_help(name: str) -> Iterator[tuple[click.Option, tuple[str, str] | None]]:
+    """The options of a command, each with what its help shows of it."""
     context = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE")
     command = cli.get_command(context, name)
     assert command is not None
     inner = click.Context(command, info_name=name, parent=context)
     for option in (each for each in command.params if isinstance(each, click.Option)):
-        record = option.get_help_record(inner)
+        yield option, option.get_help_record(inner)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_flag_names_its_environment_variable(name: str) -> None:
+    for option, record in options_with_help(name):
         assert record is None or "env var: STILLTRUE_" in " ".join(record[1].split()), option.name
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_environment_variable_of_a_flag_has_the_flag_s_own_name(name: str) -> None:
-    context = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE")
-    command = cli.get_command(context, name)
-    assert command is not None
-    inner = click.Context(command, info_name=name, parent=context)
-    for option in (each for each in command.params if isinstance(each, click.Option)):
-        record = option.get_help_record(inner)
+    for option, record in options_with_help(name):
         named = re.search(r"env var: STILLTRUE(_[A-Z_]+)", " ".join(record[1].split())) if record else None
         flags = [flag[2:].replace("-", "_").upper() for flag in option.opts if flag.startswith("--")]
         known = {"party_metadata": "TELLS_PARTY"}.get(flags[0].lower(), flags[0])

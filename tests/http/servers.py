@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from socket import create_server
 from typing import Any
 
@@ -172,12 +172,7 @@ def http_handler(gate: Gate) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def http_server(gate: Gate) -> Iterator[str]:
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            pass
-
-    server = Server(("127.0.0.1", 0), http_handler(gate))
+def _served_by(server: HTTPServer) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -187,14 +182,19 @@ def http_server(gate: Gate) -> Iterator[str]:
 
 
 @contextmanager
+def http_server(gate: Gate) -> Iterator[str]:
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            pass
+
+    with _served_by(Server(("127.0.0.1", 0), http_handler(gate))) as url:
+        yield url
+
+
+@contextmanager
 def wsgi(gate: Gate) -> Iterator[str]:
-    server = make_server("127.0.0.1", 0, flask_app(gate), threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with _served_by(make_server("127.0.0.1", 0, flask_app(gate), threaded=True)) as url:
+        yield url
 
 
 @contextmanager
