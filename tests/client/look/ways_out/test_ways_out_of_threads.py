@@ -76,6 +76,36 @@ def test_a_thread_that_holds_the_call_is_a_way_out(alone: Callable[..., Agent], 
     assert "-" in holders(look_at_caller(alone, stuck, caller))
 
 
+@pytest.mark.parametrize(("timeout", "expected"), [(FAR_SECONDS, ["thread:watcher"]), (None, [])])
+def test_a_thread_that_waits_for_the_same_call_is_a_way_out_if_it_goes_on_earlier(
+    alone: Callable[..., Agent], stuck: Stuck, timeout: float | None, expected: list[str]
+) -> None:
+    front, back = alone("front"), alone("back")
+
+    def watch(call: Any) -> None:
+        try:
+            call.exception(timeout=timeout)
+        except grpc.FutureTimeoutError:
+            call.cancel()
+
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        call = get.future(b"")
+        both = [
+            threading.Thread(target=call.result, name="caller"),
+            threading.Thread(target=watch, args=(call,), name="watcher"),
+        ]
+        for thread in both:
+            thread.start()
+        report = report_when(front, lambda report: len({wait.waiter for wait in report.waits}) == len(both))
+        look = look_at(front, report)
+        stuck.go.set()
+        for thread in both:
+            thread.join()
+    assert holders(of(look, "front/thread:caller")) == expected
+    assert holders(of(look, "front/thread:watcher")) == []
+
+
 class Janitor(threading.Thread):
     """A thread of an application class that has calls in an object."""
 

@@ -92,7 +92,7 @@ class Looker:
         return unaccounted(places, served, live.covered)
 
     def _see(
-        self, places: Places, parties: Iterable[PartyName], on_full: Container[PartyName], at: SeenAtCut
+        self, places: Places, parties: Mapping[PartyName, float | None], on_full: Container[PartyName], at: SeenAtCut
     ) -> dict[PartyName, Found]:
         stack = [place for party in parties if (place := self._place_of(places, party)) is not None]
         searchers = self._observer.searchers
@@ -110,6 +110,7 @@ class Looker:
             searchers.shared_locks,
             searchers.own_work,
             at.signalled,
+            {party for party, end in parties.items() if end is not None},
         )
         return search.find(stack)
 

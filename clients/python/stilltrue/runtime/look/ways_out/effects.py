@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from stilltrue.model import PartyName
@@ -25,11 +25,16 @@ class Effects:
         self._places = places
         self._analysis = analysis
         self._analysis_with_requests = with_requests
+        self._fellow_waiters: list[tuple[Actor, Found, Found]] = []
 
     def end(self, actor: Actor, suspects: list[Found]) -> None:
         """``actor`` holds what ends the waits of the ``suspects``."""
-        if any(_is_at(actor, one.place) for one in suspects):
-            self._mark_interruptible(actor, suspects)
+        here = [one for one in suspects if _is_at(actor, one.place)]
+        if here:
+            self._mark_interruptible(actor, here)
+            self._fellow_waiters += (
+                (actor, one, fellow) for fellow in here for one in suspects if not _is_at(actor, one.place)
+            )
             return
         for one in suspects:
             if actor.fires_at is not None and actor.loop is not None:
@@ -42,6 +47,17 @@ class Effects:
                 any(handle is actor.owner for handle in one.handles) or must_wait_for(actor.owner, one.place, self._places)
             ):
                 self.end_once_it_progresses(actor, one)
+
+    def end_through_fellow_waiters(self, bounded: Container[PartyName]) -> None:
+        """Add the suspects that hold what they wait for together with others, if they may go on earlier than these.
+
+        After its timeout, one may cancel the call for which the others wait on. Those that wait on as long as the others end
+        nothing. ``bounded``: the parties whose waits have deadlines. To be called when all other ways out are known.
+        """
+        earlier = {id(fellow) for _, _, fellow in self._fellow_waiters if fellow.place.party in bounded or _may_end(fellow)}
+        for actor, one, fellow in self._fellow_waiters:
+            if id(fellow) in earlier and fellow.place.party is not None:
+                one.add_way_out(actor.text, fellow.place.party)
 
     def end_once_it_progresses(self, actor: Actor, one: Found) -> None:
         """``actor`` may end the wait of ``one`` once it makes progress, if ever."""
@@ -88,13 +104,13 @@ class Effects:
             if not _is_at(actor, one.place):
                 self.end(actor, [one])
 
-    def _mark_interruptible(self, actor: Actor, suspects: list[Found]) -> None:
-        """Callbacks at the end of a party's served call end the party's own wait.
+    def _mark_interruptible(self, actor: Actor, here: list[Found]) -> None:
+        """Callbacks at the end of a party's served call end the party's own wait. ``here``: the suspects at the actor's place.
 
         A caller without a stamp may hang up unobserved at any moment; the detector judges one with a stamp.
         """
-        for one in suspects:
-            if actor.is_context_callback and _is_at(actor, one.place):
+        for one in here:
+            if actor.is_context_callback:
                 one.interruptible = True
                 if one.place.serves is not None and one.place.serves.caller is None:
                     one.add_way_out("its caller is outside and may cancel, which the context of its call passes on")
@@ -114,6 +130,11 @@ def cancels(actor: Actor) -> bool:
         return False
     reachable = actor.names_reached(True)
     return actor.names_reached is no_names or reachable.any_code or reachable.any_name or "cancel" in reachable.names
+
+
+def _may_end(one: Found) -> bool:
+    """Whether anything that has been found may end the wait."""
+    return bool(one.ways_out or one.until is not None or one.doubt or one.interruptible)
 
 
 def _is_at(actor: Actor, place: Place) -> bool:

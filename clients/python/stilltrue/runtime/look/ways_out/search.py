@@ -76,6 +76,7 @@ class Search:
         shared_locks: SharedLocks | None = None,
         own_work: OwnWork | None = None,
         proved: Mapping[PartyName, ReportedThreadWait] = MappingProxyType({}),
+        bounded: Container[PartyName] = (),
     ) -> None:
         """``open_calls``: gRPC's own objects of the open calls; ``now`` is epoch time.
 
@@ -83,13 +84,15 @@ class Search:
         of their contexts may end those calls. ``handles_seen`` returns the objects that end a wait observed at the cut.
         ``share_waits``: waits for shares, read again (None: could not be read). ``sessions``: the connections to databases.
         ``file_locks``, ``shared_locks``: the locks on files, and those of multiprocessing. ``own_work``: the process's work.
-        ``proved``: the waits for which the same look proves who can reach what is waited for.
+        ``proved``: the waits for which the same look proves who can reach what is waited for. ``bounded``: the parties whose
+        recorded waits have deadlines.
         """
         self._sessions = sessions or Sessions()
         self._file_locks = file_locks or FileLocks()
         self._shared_locks = shared_locks or SharedLocks()
         self._own_work = own_work or OwnWork()
         self._proved = proved
+        self._bounded = bounded
         self._handles_seen = handles_seen
         self._share_waits = share_waits
         self._on_full_connections = on_full_connections
@@ -147,6 +150,7 @@ class Search:
             self._check_awaiters(one, found)
             if self._budget.spent:
                 one.doubt = one.doubt or "the look ran out of time"
+        effects.end_through_fellow_waiters(self._bounded)
         return found
 
     def _shares_of(self, party: PartyName) -> tuple[Any, ...]:
