@@ -286,6 +286,26 @@ def test_a_variable_that_is_never_read_again_leads_nowhere(threads: Threads) -> 
     assert reaching(thing) == set()
 
 
+@needs_memory
+@pytest.mark.parametrize(
+    ("timeout", "default", "by"), [(FAR_SECONDS, None, {"other"}), (None, FAR_SECONDS, {"other"}), (None, None, set())]
+)
+def test_a_wait_at_a_barrier_that_times_out_breaks_it_for_all(
+    timeout: float | None, default: float | None, by: set[str], threads: Threads
+) -> None:
+    def other(barrier: threading.Barrier) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            barrier.wait(timeout)
+
+    barrier = threading.Barrier(2, timeout=default)
+    thing = OwnRef(barrier)
+    threads.ends.append(lambda: _there(thing).abort())
+    threads.begin("other", other, barrier)
+    del barrier
+    until_all_wait("other")
+    assert reaching(thing) == by
+
+
 # -- not proved ----------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ Rules:
    one step, during which no other code runs. A thread in the middle of a statement is an unknown holder for a moment, so
    failing that, they are read again a little later.
 3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits, nor one of the
-   thread that sends a queue's items while it has none.
+   thread that sends a queue's items while it has none. But a wait at a barrier that times out breaks it for all.
 4. Any other referrer makes the reachers unknown: a library's class or module, an object with a finalizer, a weak
    reference that is not the agent's own. The application's own classes lead further
    (:mod:`~stilltrue.runtime.waits.reachability.own_classes`).
@@ -102,6 +102,7 @@ _NEXT_WITH = 3
 _FINISHED_WHEN_DROPPED = (GeneratorType, CoroutineType)
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
+_BARRIERS = (threading.Barrier.wait.__code__, threading.Barrier._wait.__code__)  # type: ignore[attr-defined]  # noqa: SLF001
 _CALLS_PREDICATE = threading.Condition.wait_for.__code__
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
 _OF_FILES = {
@@ -376,7 +377,7 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
         found.is_whole = False
         return
     yield from ((one, None) for one in read[:1] if one in found.things)
-    waits = code.co_filename in _WAITS and code not in _TIMERS and _is_librarys_own(frame)
+    waits = code.co_filename in _WAITS and code not in _TIMERS and _is_librarys_own(frame) and not _may_break(frame)
     for name, held in read[1]:
         if held in found.things:
             is_called = name == "predicate" and code is _CALLS_PREDICATE and not _is_of_wait(found.things[held])
@@ -401,6 +402,11 @@ def _is_of_wait(function: Any) -> bool:
 def _is_librarys_own(frame: FrameType) -> bool:
     """Whether a frame of ``threading`` or ``queue`` is not of a class that the application has derived from theirs."""
     return compat.module_of(type(variables_of(frame).get("self"))) in ("threading", "queue", "builtins", "NoneType")
+
+
+def _may_break(frame: FrameType) -> bool:
+    """Whether a frame waits at a barrier with a timeout."""
+    return frame.f_code in _BARRIERS and variables_of(frame).get("timeout") is not None
 
 
 def _slots_in_call(frame: FrameType, called: FrameType | None) -> int | None:
