@@ -48,6 +48,17 @@ class GrowsWithWork(ThreadPoolExecutor):
         self._max_workers += 1
 
 
+class Overflowing(ThreadPoolExecutor):
+    """A pool that starts a thread for an item when it has much to do."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._work_queue.qsize() < 10:
+            return super().submit(fn, *args, **kwargs)
+        done = Future[Any]()
+        threading.Thread(target=lambda: done.set_result(fn(*args, **kwargs))).start()
+        return done
+
+
 class WithContext(ThreadPoolExecutor):
     """A pool whose workers see the context variables of the submitter."""
 
@@ -150,11 +161,11 @@ def test_code_that_only_reads_the_pools_size_is_not_reported(alone: Callable[...
     assert seen(alone, stuck, Resizable(1), beside) == ""
 
 
-@pytest.mark.parametrize(("kind", "grows"), [(GrowsWithWork, True), (WithContext, False)])
+@pytest.mark.parametrize(("kind", "grows"), [(GrowsWithWork, True), (Overflowing, True), (WithContext, False)])
 def test_a_pool_that_grows_on_submit_is_reported(
     alone: Callable[..., Agent], stuck: Stuck, kind: type[ThreadPoolExecutor], grows: bool
 ) -> None:
-    assert ("GrowsWithWork" in seen(alone, stuck, kind(1))) is grows
+    assert (kind.__name__ in seen(alone, stuck, kind(1))) is grows
 
 
 _POOLS: list[Resizable] = []
@@ -218,12 +229,37 @@ def test_the_pool_size_is_the_one_at_the_cut(alone: Callable[..., Agent]) -> Non
     pool.shutdown()
 
 
-def test_a_pool_with_its_own_way_of_starting_threads_has_no_known_size(alone: Callable[..., Agent]) -> None:
-    class Own(ThreadPoolExecutor):
-        def _adjust_thread_count(self) -> None:
-            super()._adjust_thread_count()
+class OwnThreads(ThreadPoolExecutor):
+    """A pool with its own way of starting threads."""
 
-    agent = alone("front")
-    agent.pool(Own(1), "workers")
+    def _adjust_thread_count(self) -> None:
+        super()._adjust_thread_count()
+
+
+class ThreadPerItem(ThreadPoolExecutor):
+    """A pool that starts a thread for each item."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done = Future[Any]()
+        threading.Thread(target=lambda: done.set_result(fn(*args, **kwargs))).start()
+        return done
+
+
+class Slow(ThreadPerItem):
+    """The same, through a class between."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        time.sleep(0.001)
+        return super().submit(fn, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [(OwnThreads, None), (ThreadPerItem, None), (Slow, None), (WithContext, 1), (Overflowing, 1)]
+)
+def test_a_pool_with_its_own_way_of_running_items_has_no_known_size(
+    alone: Callable[..., Agent], kind: type[ThreadPoolExecutor], size: int | None
+) -> None:
+    agent, pool = alone("front"), kind(1)
+    agent.pool(pool, "workers")
     (found,) = report_when(agent, lambda report: bool(report.pools)).pools
-    assert found.size is None
+    assert found.size == size

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from inspect import unwrap
 from itertools import chain, count
 from math import inf
+from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -22,6 +24,7 @@ class _Arriving(threading.local):
 
 
 arriving = _Arriving()
+_SUPER = frozenset({"super", ThreadPoolExecutor.__name__})
 _STARTS_THREADS: Any = ThreadPoolExecutor._adjust_thread_count  # noqa: SLF001
 
 
@@ -41,17 +44,20 @@ _KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LockedRecorder], PoolRec
 class PoolRecord:
     """A named pool."""
 
-    __slots__ = ("executor", "name")
+    __slots__ = ("executor", "name", "runs_elsewhere")
 
     def __init__(self, name: str, executor: ThreadPoolExecutor) -> None:
         """``executor`` is referenced weakly."""
         self.name = name
         self.executor = ref(executor)
+        self.runs_elsewhere = any(map(_runs_elsewhere, type(executor).__mro__))
 
     def size(self) -> int | None:
         """The largest number of workers it may have now; None if unknown, 0 if it is gone."""
         executor = self.executor()
-        return 0 if executor is None else _size_of(executor)
+        if executor is None:
+            return 0
+        return None if self.runs_elsewhere else _size_of(executor)
 
 
 def record_pool_of_server(pool: Executor | None, live: LockedRecorder) -> None:
@@ -68,6 +74,20 @@ def _size_of(executor: ThreadPoolExecutor) -> int | None:
     if not issubclass(kind, ThreadPoolExecutor) or kind._adjust_thread_count is not _STARTS_THREADS:  # noqa: SLF001
         return None
     return max(executor._max_workers, len(executor._threads))  # noqa: SLF001 - there is no public API
+
+
+def _runs_elsewhere(kind: type) -> bool:
+    """Whether the ``submit`` that a class derived from ``ThreadPoolExecutor`` defines does not hand its items on to that."""
+    submit = vars(kind).get("submit") if issubclass(kind, ThreadPoolExecutor) and kind is not ThreadPoolExecutor else None
+    if type(submit) is not FunctionType:
+        return False
+    names: set[str] = set()
+    todo = [unwrap(submit).__code__]
+    while todo:
+        code = todo.pop()
+        names.update(code.co_names)
+        todo += [one for one in code.co_consts if type(one) is CodeType]
+    return "submit" not in names or names.isdisjoint(_SUPER)
 
 
 def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str = "") -> PoolRecord:

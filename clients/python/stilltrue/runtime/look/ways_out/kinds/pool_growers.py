@@ -7,7 +7,7 @@ Rules:
 2. A method of a server counts only if it names them outright: many handlers import or look up something by a computed name.
 3. A function of a library for databases that nobody names (one in its registry, say) counts only if it carries the executor.
    Reading the thousands of functions of an ORM took most of a look.
-4. An executor whose own class grows it on submit grows with the next request from any caller.
+4. An executor whose own class grows it on submit, or starts threads there, grows with the next request from any caller.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
 from stilltrue.runtime.waits.resolvers.executors import GROWING, executor_of
 from stilltrue.runtime.waits.wait import SeenWait
+
+_STARTING_THREADS = frozenset({"Thread", "start_new_thread"})
 
 
 class Growers:
@@ -63,4 +65,5 @@ def _grows_by_itself(executor: Any) -> bool:
     submit: Any = type(executor).submit
     if submit is ThreadPoolExecutor.submit or not is_application(submit.__code__):
         return False
-    return not GROWING.isdisjoint(names_of_application(submit.__code__, submit.__globals__, executor))
+    names = names_of_application(submit.__code__, submit.__globals__, executor)
+    return not (GROWING | _STARTING_THREADS).isdisjoint(names)
