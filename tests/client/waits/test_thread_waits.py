@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -191,10 +191,39 @@ def by_a_suspended_generator(event: threading.Event, threads: Threads) -> None:
     threads.begin("other", other, generator)
 
 
+def by_a_failed_task(event: threading.Event, threads: Threads) -> None:
+    """The error of a task that has ended keeps the event, and another thread has the task."""
+    gate = threading.Event()
+
+    async def fails(event: threading.Event) -> None:
+        if not event.is_set():
+            raise ValueError
+
+    async def main(event: threading.Event) -> asyncio.Task[None]:
+        task = asyncio.create_task(fails(event))
+        await asyncio.wait([task])
+        return task
+
+    def other(task: asyncio.Task[None]) -> None:
+        gate.wait()
+        assert task.exception() is not None
+
+    threads.ends.append(gate.set)
+    threads.begin("other", other, asyncio.run(main(event)))
+
+
 @needs_memory
 @pytest.mark.parametrize(
     "view",
-    [by_an_argument, by_a_closure, by_an_object, by_a_method, by_a_thread_of_its_own_class, by_a_suspended_generator],
+    [
+        by_an_argument,
+        by_a_closure,
+        by_an_object,
+        by_a_method,
+        by_a_thread_of_its_own_class,
+        by_a_suspended_generator,
+        by_a_failed_task,
+    ],
     ids=lambda one: one.__name__,
 )
 def test_the_parties_that_can_reach_an_object_are_proved(
@@ -832,6 +861,37 @@ def test_a_future_that_nobody_completes_is_no_place_to_park(alone: Callable[...,
         assert awaited(reported(alone("one"), "main"))["main"] == {"main"}
     finally:
         threads.ends.append(lambda: _there(things[0]).set_result(None))
+
+
+@needs_memory
+@pytest.mark.parametrize("how", ["wait", "as_completed", "first"])
+def test_a_cancelled_future_of_which_nobody_tells_is_no_place_to_park(
+    alone: Callable[..., Agent], threads: Threads, how: str
+) -> None:
+    """python/cpython 92001: ``wait`` counts a cancelled future as done once its executor has come to it."""
+
+    def run() -> None:
+        future = Future[None]()
+        future.cancel()
+        things.append(OwnRef(future))
+        if how == "as_completed":
+            list(as_completed([future]))
+        elif how == "wait":
+            wait([future])
+        else:
+            wait([future, Future[None]()], return_when=FIRST_COMPLETED)
+
+    things: list[OwnRef] = []
+    threads.begin("main", run)
+    until_all_wait("main")
+    try:
+        agent = alone("one")
+        if how == "first":
+            assert "main" not in awaited(reported(agent))
+        else:
+            assert awaited(reported(agent, "main"))["main"] == {"main"}
+    finally:
+        threads.ends.append(lambda: _there(things[0]).set_running_or_notify_cancel())
 
 
 @needs_memory

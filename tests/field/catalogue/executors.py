@@ -74,6 +74,17 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="cpython_92001",
+        source="python/cpython 92001",
+        library="concurrent.futures",
+        what="A future was cancelled as its executor was shut down, and `wait` waits for it; nobody tells it any more.",
+        near={
+            "limit": "`wait` has a timeout",
+            "slow": "the cancelled future is in the executor's queue, and its thread is slow",
+            "told": "another thread tells the cancelled futures later (`set_running_or_notify_cancel`)",
+        },
+    ),
+    Entry(
         program="xorq_2243",
         source="xorq-labs/xorq 2243",
         library="concurrent.futures",

@@ -121,6 +121,17 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="audible_cli_271",
+        source="mkb79/audible-cli 271",
+        library="asyncio",
+        what="Each consumer of a queue ends with its first failure; the program waits until the rest of the queue is done.",
+        near={
+            "limit": "the program waits in `asyncio.timeout`",
+            "slow": "the consumers have not failed, but are slow",
+            "another": "another task takes the rest later",
+        },
+    ),
+    Entry(
         program="trio_810",
         source="python-trio/trio 810",
         library="AnyIO",

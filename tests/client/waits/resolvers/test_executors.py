@@ -46,6 +46,24 @@ def test_an_item_that_waits_for_an_item_of_its_own_executor_waits_for_itself(fro
     wait([whole])
 
 
+@pytest.mark.parametrize("how", ["result", "wait"])
+def test_an_item_that_waits_for_its_own_result_waits_for_itself(front: Front, how: str) -> None:
+    submitted = threading.Event()
+    own: list[Future[int]] = []
+
+    def item() -> int:
+        submitted.wait()
+        return own[0].result() if how == "result" else len(wait(own).done)
+
+    with ThreadPoolExecutor(1, "worker") as executor:
+        own.append(executor.submit(item))
+        submitted.set()
+        front.start("caller", own[0].exception)
+        assert targets(front.seen("thread:worker_0")) == ["thread:worker_0"]
+        assert targets(front.seen("thread:caller")) == ["thread:worker_0"]
+        own[0].set_result(1)
+
+
 def test_a_queued_item_waits_for_a_thread_that_still_runs_the_initializer(front: Front) -> None:
     with ThreadPoolExecutor(1, "worker", initializer=lambda: front.get(b"")) as executor:
         front.start("caller", executor.submit(int).result)

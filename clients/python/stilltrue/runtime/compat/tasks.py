@@ -88,6 +88,11 @@ def is_task(future: Any) -> bool:
     return issubclass(type(future), (asyncio.Task, tasks._PyTask))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
+def is_finished_task(thing: Any) -> bool:
+    """Whether it is a task of asyncio's own that has ended: it only keeps its result, or its error with the frames of that."""
+    return type(thing) in (asyncio.Task, tasks._PyTask) and thing.done()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
 def task_waits_at(task: Task) -> Where | None:
     """The position at which ``task`` waits for another party: on a queue, an event or a future.
 

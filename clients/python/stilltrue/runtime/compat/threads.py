@@ -32,6 +32,7 @@ _CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
 _QUEUE_GETS = (queue.Queue.get.__code__, asyncio.Queue.get.__code__)
 _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
 _EVENT_WAIT: CodeType = threading.Event.wait.__code__
+_NOTICED = (_base.CANCELLED_AND_NOTIFIED, _base.FINISHED)
 _SEVERAL = frozenset({_base.wait.__code__, _base.as_completed.__code__})
 _AT_EXIT: FunctionType = threading._shutdown  # type: ignore[attr-defined]  # noqa: SLF001 - where the main thread ends
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
@@ -233,6 +234,19 @@ def _several_awaited(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | No
     if waiter is None or names.get("timeout", 0) is not None or not left:
         return None
     return waiter, left, names.get("return_when") == _base.ALL_COMPLETED
+
+
+def cancelled_unnoticed(frame: FrameType) -> Any:
+    """A cancelled future for which ``wait`` or ``as_completed``, this frame, waits on: only its executor would tell it.
+
+    If a future may end the wait by itself, it must be the only one left. None if there is no such future.
+    """
+    names = variables_of(frame) if frame.f_code in _SEVERAL else {}
+    if names.get("waiter") is None or names.get("timeout", 0) is not None:
+        return None
+    left = [one for one in list(names.get("fs") or ()) if getattr(one, "_state", None) not in _NOTICED]
+    cancelled = next((one for one in left if getattr(one, "_state", None) == _base.CANCELLED), None)
+    return cancelled if len(left) == 1 or names.get("return_when") == _base.ALL_COMPLETED else None
 
 
 def starts_coroutine_of(future: Any, handle: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -144,7 +145,7 @@ class Observer:
         for party, stack, wait in _with_others(blocked):
             known = () if not (wait.once or wait.same) and workers.has_run(stack.ident) else _ending_targets(wait, workers)
             others = known != (PartyTarget(party=party),)
-            if known and (others or stack.ident in workers.loops or stack.ident in (wait.enders or ())):
+            if known and (others or stack.ident in workers.loops or _is_for_itself(wait, stack.ident, workers)):
                 waits.append(self._wait_of_thread(party, stack, wait, known, now, workers))
         self._cut.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
@@ -296,6 +297,11 @@ def _with_others(blocked: Iterable[tuple[PartyName, CallStack, SeenWait]]) -> It
         yield party, stack, wait
         if wait.also is not None:
             yield party, stack, wait.also
+
+
+def _is_for_itself(wait: SeenWait, ident: int, workers: LiveProcessView) -> bool:
+    """Whether a thread's wait is surely one for the thread itself: by its identity, or for the item that it runs."""
+    return any(one == ident or (isinstance(one, Future) and workers.thread_running(one) == ident) for one in wait.enders or ())
 
 
 def _same_left(one: LeftSemaphore) -> Same:

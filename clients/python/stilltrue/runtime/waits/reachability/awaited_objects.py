@@ -22,6 +22,7 @@ WHAT = "an object that only {} can reach"
 Still = Callable[[], bool]
 _FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
 _COMPLETING = frozenset({"set_result", "set_exception", "cancel"})
+_TELLING = frozenset({"set_running_or_notify_cancel"})
 _FEEDING = frozenset({"put", "put_nowait"})
 _WAKING: dict[CodeType, frozenset[str]] = {
     threading.Event.wait.__code__: frozenset({"set"}),
@@ -91,7 +92,12 @@ def _awaited_in_library(frames: Sequence[FrameType]) -> Awaited | None:
     calls = (index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES or one.f_code in _RUNNING)
     at = next(calls, len(frames))
     code = frames[at - 1].f_code
-    if at == len(frames) or not _is_caller(frames[at].f_code) or code not in _WAKING:
+    if at == len(frames) or not _is_caller(frames[at].f_code):
+        return None
+    cancelled = compat.cancelled_unnoticed(frames[at - 1])
+    if cancelled is not None:
+        return Awaited(cancelled, _TELLING, never_idle=True)
+    if code not in _WAKING:
         return None
     thing = variables_of(frames[at - 1]).get("self")
     return None if thing is None else Awaited(thing, _WAKING[code], code in _NEVER_IDLE)

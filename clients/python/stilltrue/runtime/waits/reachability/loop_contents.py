@@ -7,14 +7,18 @@ Rules:
    thread that runs it. For any other task nothing is known.
 2. A coroutine or generator shows its variables to the garbage collector, unless it runs and has called a compiled function:
    then only its frame shows them.
+3. A task that has ended keeps its result, or its error with the frames of that. Before Python 3.12 the garbage collector does
+   not show it as a referrer of these.
 """
 
 from __future__ import annotations
 
 import gc
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import CoroutineType, FrameType, GeneratorType
 from typing import Any
 
@@ -24,6 +28,9 @@ from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability.stopped_loops import coroutines_of, tasks_of_stopped_loops
 
+FINISHED_MAX = 1_000
+"""Maximum number of tasks that have ended to read (rule 3)."""
+_SHOWS_TASKS = (3, 12)
 _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR
 _RUNS_ON_THREAD = (CoroutineType, GeneratorType)
 _RUNNING = ("cr_running", "gi_running", "ag_running")
@@ -45,6 +52,8 @@ class LoopContents:
     """The tasks of loops that no thread runs."""
     of_stopped: set[int] = field(default_factory=set)
     """The coroutines of these tasks."""
+    finished: dict[int, list[OwnRef]] = field(default_factory=dict)
+    """The tasks that have ended, by the identity of what they refer to, where Python does not show them (rule 3)."""
     hidden: set[int] = field(default_factory=set)
     """The frames of running coroutines and generators that only they themselves show (rule 2)."""
 
@@ -68,6 +77,8 @@ def read_loops(frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], I
     stopped = tasks_of_stopped_loops()
     found = LoopContents(stopped=[OwnRef(one) for one in stopped], of_stopped=set(coroutines_of(stopped)))
     del stopped
+    if sys.version_info < _SHOWS_TASKS:
+        found.finished = _finished_tasks()
     for ident, those in frames.items():
         loop = next((loop for one in those if (loop := compat.loop_in(one)) is not None), None)
         if loop is None:
@@ -83,6 +94,16 @@ def read_loops(frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], I
                 found.suspended.update((id(one), id(task)) for one in chain if not is_running(one))
     _read_running(found, frames, paused)
     return found
+
+
+def _finished_tasks() -> dict[int, list[OwnRef]]:
+    by_referent: dict[int, list[OwnRef]] = {}
+    for task in islice((one for one in compat.tasks_kept() if compat.is_finished_task(one)), FINISHED_MAX):
+        weak = OwnRef(task)
+        for held in gc.get_referents(task):
+            if gc.is_tracked(held) and type(held) is not type:
+                by_referent.setdefault(id(held), []).append(weak)
+    return by_referent
 
 
 def _read_running(found: LoopContents, frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], Iterable[Any]]) -> None:

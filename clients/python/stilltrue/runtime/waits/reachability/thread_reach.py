@@ -26,6 +26,7 @@ Rules:
    ``concurrent.futures`` keeps to tell these threads to end only adds to the queue.
 9. What an event loop that no thread runs has scheduled, and what its tasks refer to, any party can reach that has the loop, a
    task or a future of it: the party may run the loop (:mod:`~stilltrue.runtime.waits.reachability.stopped_loops`).
+10. A task that has ended leads to whoever has it: it keeps its result, or its error with the frames of that.
 """
 
 from __future__ import annotations
@@ -226,8 +227,9 @@ def _referrers_of(level: list[Any], found: LeadingObjects) -> list[Any]:
     with no_collection:
         holders = referrers_of(asked)
     shown = set(map(id, holders))
-    tasks = (one for weak in found.loops.stopped if (one := weak()) is not None and id(one) not in shown)
-    for holder in chain(holders, tasks):
+    hidden = chain(found.loops.stopped, *(found.loops.finished.get(one, ()) for one in wanted))
+    tasks = {id(one): one for weak in hidden if (one := weak()) is not None and id(one) not in shown}
+    for holder in chain(holders, tasks.values()):
         if id(holder) in ours or (type(holder) is FrameType and _is_running(holder, found)):
             continue
         for held in set(map(id, gc.get_referents(holder))) & wanted:
@@ -255,7 +257,7 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     paused = kind is GeneratorType and not is_running(holder)
     if paused or id(holder) in found.loops.running or id(holder) in found.loops.suspended:
         return _coroutine_leads(holder, held, found)
-    if is_of_stopped_loop(holder, found.loops.of_stopped):
+    if is_of_stopped_loop(holder, found.loops.of_stopped) or compat.is_finished_task(holder):
         return True
     if _is_of_library(holder) or any(records(holder, held, found) for records in (_record_method, _record_set_loop, _lists)):
         return False
@@ -490,7 +492,7 @@ def _is_followed(thing: Any, weak: list[Any]) -> bool:
         return is_followed(thing, weak)
     every = set(map(id, threading._dangling.data.copy()))  # type: ignore[attr-defined]  # noqa: SLF001 - all threads
     every.update(map(id, _after_forks()))
-    if is_of_stopped_loop(thing):  # asyncio lists all tasks
+    if is_of_stopped_loop(thing) or compat.is_finished_task(thing):  # asyncio lists all tasks
         weak = [one for one in weak if not compat.is_registry_ref(one)]
     others = (one for one in weak if type(one) is not OwnRef and id(one) not in every)
     return not all(compat.only_ends_executors_threads(one.__callback__) or _cleans_up(one.__callback__) for one in others)
