@@ -121,6 +121,20 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="loop_in_lock",
+        source="widely known",
+        library="asyncio, threading",
+        what="A client holds its lock while it runs a coroutine by `asyncio.run`, a thread of which needs the lock.",
+        near={
+            "limit": "the thread's wait for the lock has a timeout",
+            "timeout": "the coroutine waits in `asyncio.timeout`",
+            "slow": "the coroutine is slow, and needs no thread yet",
+            "cancelled": "another task cancels the coroutine later",
+            "stopped": "another task stops the loop later",
+            "left": "another task exits the loop later (`sys.exit`)",
+        },
+    ),
+    Entry(
         program="audible_cli_271",
         source="mkb79/audible-cli 271",
         library="asyncio",
