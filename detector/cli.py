@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("detector.commands.live.doctor:doctor", "Explain what the answers do not cover, and how to fix it."),
     "snapshots": ("detector.commands.live.snapshots:snapshots", "List the newest snapshots."),
     "incidents": ("detector.commands.live.incidents:incidents", "List deadlocks: parties, duration, and how they ended."),
+    "forget": ("detector.commands.live.forget:forget", "Forget lost processes that have ended."),
     "cure": ("detector.commands.live.cure:cure", "End a deadlock: abort the calls of its victims."),
     "show": ("detector.commands.live.show:show", "Show a snapshot or incident as text, JSON or a picture."),
     "evaluate": ("detector.commands.archives.evaluate:evaluate", "Evaluate snapshot documents offline."),

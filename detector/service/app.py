@@ -115,21 +115,21 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     watchers += [labels.changed, archive_sink.incident, *(one.changed for one in (notifier, pod_events) if one is not None)]
     _expect_verdicts(metrics, evaluator, settings)
     roles = _roles(settings, log)
+    audit, stacks, archive_service = Audit(settings.data), StacksRequests(), ArchiveService(settings)
     cures = Cures(
         driver=driver,
         snapshot_store=snapshot_store,
         clock=clock,
         log=log,
-        audit=Audit(settings.data),
+        audit=audit,
         allowed=settings.allow_cure,
     )
-    stacks, archive_service = StacksRequests(), ArchiveService(settings)
     agents = AgentServicer(
         driver=driver, cures=cures, stacks=stacks, settings=settings, clock=clock, metrics=metrics, log=log, roles=roles
     )
     questions = DetectorServicer(
-        driver=driver, cures=cures, stacks=stacks, snapshot_store=snapshot_store, archive_service=archive_service,
-        settings=settings, predicates=evaluator.names, roles=roles,
+        driver=driver, cures=cures, audit=audit, clock=clock, stacks=stacks, snapshot_store=snapshot_store,
+        archive_service=archive_service, settings=settings, predicates=evaluator.names, roles=roles,
     )  # fmt: skip
     access_log = AccessLog(settings.data, clock, log) if settings.access_log else None
     guard = Guard(roles, metrics.report_refused, log, access_log)

@@ -155,7 +155,10 @@ async def test_the_environment_names_the_detector_and_each_flag(command: Any) ->
 @pytest.mark.parametrize(
     "command",
     [
-        *(f"live.{name}" for name in ("ask", "agents", "cure", "doctor", "incidents", "snapshots", "stacks", "watch")),
+        *(
+            f"live.{name}"
+            for name in ("ask", "agents", "cure", "doctor", "forget", "incidents", "snapshots", "stacks", "watch")
+        ),
         *(f"processes.{name}" for name in ("probe", "run", "sidecar", "webhook")),
     ],
 )

@@ -118,6 +118,20 @@ def test_cure_completes_only_incidents_that_have_not_ended(monkeypatch: pytest.M
     assert completed("completion", begun="") == ["bash", "zsh", "fish"]
 
 
+def test_forget_completes_only_lost_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {"orders-0": pb.AGENT_STATE_LOST, "orders-1": pb.AGENT_STATE_LIVE, "orders-2": pb.AGENT_STATE_MISSING}
+
+    class Stub:
+        def ListAgents(self, _: pb.ListAgentsRequest, timeout: float) -> pb.ListAgentsResponse:  # noqa: N802
+            assert timeout <= names.SECONDS_MAX
+            agents = [pb.Agent(process={"instance": name}, state=state) for name, state in states.items()]
+            return pb.ListAgentsResponse(agents=agents)
+
+    monkeypatch.setattr(names, "detector_stub", lambda _: contextlib.nullcontext(Stub()))
+    assert completed("forget", begun="o") == ["orders-0"]
+    assert completed("stacks", begun="o") == list(states)
+
+
 def test_archives_results_and_documents_are_completed_by_the_shell() -> None:
     shell = ShellComplete(cli, {}, "stilltrue", "_STILLTRUE_COMPLETE")
     for words, kind in (

@@ -7,6 +7,7 @@ import sys
 import click
 
 from detector.commands.shared import names
+from detector.commands.shared.confirmation import confirmed
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
 from detector.commands.shared.render import console, escape, listed, print_indented
@@ -46,25 +47,12 @@ def cure(incident: str, endpoint: Endpoint, timeout_seconds: float, output: Outp
             sys.exit(0 if able else 1)
         if not yes:
             _print(plan, Output.TEXT)
-            if not _confirmed(f"Abort {'this call' if len(plan.victims) == 1 else 'these calls'}?"):
+            question = f"Abort {'this call' if len(plan.victims) == 1 else 'these calls'}?"
+            if not confirmed(question, otherwise="nothing was aborted"):
                 sys.exit(1)
         done = stub.Cure(pb.CureRequest(incident=incident), timeout=timeout_seconds)
     _print(done, output)
     sys.exit(0 if done.over else 1)
-
-
-def _confirmed(question: str) -> bool:
-    """Ask on the terminal. Says so if the answer is no, or if standard input has none."""
-    try:
-        agreed, why = click.confirm(question, err=True), ""
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        agreed, why = False, ": standard input has no answer; --yes skips the question"
-        click.echo(err=True)
-    if not agreed:
-        click.echo(f"nothing was aborted{why}", err=True)
-    return agreed
 
 
 def _print(answer: pb.CureResponse, output: Output) -> None:

@@ -83,8 +83,8 @@ CURES = (
 LOST = (
     "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler), or stopped "
     "(SIGSTOP, a debugger): resume it, restore its connection, restart it under the same instance name "
-    "(STILLTRUE_INSTANCE), or wait for --forget-seconds of stilltrue serve (600 unless set); see docs/agent.md, "
-    "'When a process ends'"
+    "(STILLTRUE_INSTANCE), or, if it has ended, let the detector forget it (stilltrue forget, or by itself after "
+    "--forget-seconds of stilltrue serve, 600 unless set); see docs/agent.md, 'When a process ends'"
 )
 MISSING = (
     "does not report: it ended without a goodbye (kill), or is stopped, starved, cut off, or blocked by code that holds the "

@@ -45,7 +45,10 @@ _MESSAGES = {
         "no detector at {address} ({details}); start one with 'stilltrue serve', or name it with --detector"
     ),
     grpc.StatusCode.DEADLINE_EXCEEDED: "the detector at {address} did not answer in time (--timeout-seconds)",
-    grpc.StatusCode.UNIMPLEMENTED: "the server at {address} is not a detector ({details}); name the detector with --detector",
+    grpc.StatusCode.UNIMPLEMENTED: (
+        "the server at {address} is not a detector, or is too old for this command ({details}); name the detector with "
+        "--detector, or update it"
+    ),
 }
 
 _REASONS = {

@@ -51,6 +51,16 @@ def processes(context: click.Context, _parameter: click.Parameter, incomplete: s
     return sorted(name for name in _ask_detector(context, ask, ()) if name.startswith(incomplete))
 
 
+def lost_processes(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The processes that are lost."""
+
+    def ask(stub: Any) -> Iterable[str]:
+        found = stub.ListAgents(pb.ListAgentsRequest(), timeout=SECONDS_MAX).agents
+        return [each.process.instance for each in found if each.state == pb.AGENT_STATE_LOST]
+
+    return sorted(name for name in _ask_detector(context, ask, ()) if name.startswith(incomplete))
+
+
 def open_incidents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Found:
     """The incidents that have not ended, each explained by its core."""
     return _incidents(context, incomplete, open_only=True)

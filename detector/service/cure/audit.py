@@ -1,4 +1,7 @@
-"""The audit log of cures: who aborted what, and when. JSON lines in a rotated file in the data directory."""
+"""The audit log: who aborted which calls, or had which process forgotten, and when.
+
+JSON lines in a rotated file in the data directory.
+"""
 
 from __future__ import annotations
 

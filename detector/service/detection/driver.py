@@ -267,6 +267,10 @@ class Driver:
         self.incidents.over(member.process, why, self._clock.now())
         self._snapshot_store.member(member.name, None)
 
+    def forget(self, member: Member, who: str) -> None:
+        """End the membership of a lost member before its time; ``who`` knows that its process has ended."""
+        self._leave(member, f"it was lost, and {who} had it forgotten")
+
     def heard(self, member: Member) -> None:
         """Record a sign of life from a member."""
         member.heard_at = self._clock.now()

@@ -12,11 +12,13 @@ import grpc
 import grpc.aio
 
 from detector.core.registry import no_predicate, predicate_names
+from detector.ops.clock import Clock
+from detector.service.cure.audit import Audit
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.explanation import current_explanation
-from detector.service.detection.membership.members import Member
+from detector.service.detection.membership.members import Member, MemberState
 from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.roles import Role, Roles
@@ -24,6 +26,7 @@ from detector.service.grpc_api.security import bearer_token, certificate_names, 
 from detector.service.protobuf_messages import agent_to_wire, incident_to_wire, plan_to_wire, stacks_to_wire
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
+from stilltrue.model import ProcessName
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.protocol.wire.verdict import verdict_to_wire
 from stilltrue.v1 import detector_pb2 as pb
@@ -56,6 +59,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         *,
         driver: Driver,
         cures: Cures,
+        audit: Audit,
+        clock: Clock,
         stacks: StacksRequests,
         snapshot_store: SnapshotStore,
         archive_service: ArchiveService,
@@ -67,6 +72,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         self._roles = roles
         self._driver = driver
         self._cures = cures
+        self._audit = audit
+        self._clock = clock
         self._stacks = stacks
         self._snapshot_store = snapshot_store
         self._archive_service = archive_service
@@ -192,6 +199,32 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             await context.abort(_REFUSALS[refused.refusal], str(refused))
             raise AssertionError("abort raises") from None
         return plan_to_wire(outcome.plan, text=outcome.text, over=outcome.over, snapshot=outcome.snapshot)
+
+    async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:  # noqa: N802
+        """End the membership of a lost process. The audit log is written first, as for a cure."""
+        who = who_is(context)
+        member = await self._lost_member(request.process, context)
+        try:
+            await asyncio.to_thread(self._audit.write, self._clock.now(), "forget", who, process=member.name)
+        except OSError as error:
+            text = f"the audit log cannot be written: {error.strerror or error}"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+        member = await self._lost_member(request.process, context)  # it may have come back meanwhile
+        was = agent_to_wire(member, self._driver.state_of(member))
+        self._driver.forget(member, who)
+        return pb.ForgetResponse(agent=was)
+
+    async def _lost_member(self, name: str, context: Context) -> Member:
+        member = self._driver.roster.get(ProcessName(name))
+        if member is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no process {name!r} is a member; 'stilltrue agents' lists them")
+            raise AssertionError("abort raises")
+        state = self._driver.state_of(member)
+        if state is not MemberState.LOST:
+            why = f"it is {state.value}; a process is lost once nothing has been heard of it for --lease-seconds"
+            text = f"only a lost process can be forgotten, and {name} is not: {why} ({self._settings.lease_seconds:g})"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+        return member
 
     async def ListStacks(self, request: pb.ListStacksRequest, context: Context) -> pb.ListStacksResponse:  # noqa: N802
         """Return what the parties that have not moved for a while are blocked on."""

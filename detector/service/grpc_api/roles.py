@@ -21,7 +21,7 @@ from stilltrue.runtime.membership.secret_file import writable_by_all
 _OPEN = ("/grpc.health.v1.Health/",)
 _AGENT_SERVICE = "/stilltrue.v1.AgentService/"
 _COLLECTOR_SERVICE = "/stilltrue.v1.CollectorService/"
-_OPERATORS = frozenset({"/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.DetectorService/Cure"})
+_OPERATORS = frozenset(f"/stilltrue.v1.DetectorService/{method}" for method in ("Ask", "Cure", "Forget"))
 _WATCH_SECONDS = 1.0
 """How often the file is looked at although nobody asks, so that the log says soon after an edit whether it is valid."""
 
@@ -31,7 +31,8 @@ class SecurityError(ValueError):
 
 
 class Role(Enum):
-    """What a client may do: report as an agent; relay any agent; read; read, take snapshots and end incidents."""
+    """What a client may do: report as an agent; relay any agent; read; read, take snapshots, end incidents
+    and forget lost members."""
 
     AGENT = "agent"
     COLLECTOR = "collector"

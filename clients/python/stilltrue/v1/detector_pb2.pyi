@@ -141,6 +141,18 @@ class DescribeArchiveResponse(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[ArchiveTable]
     def __init__(self, tables: _Optional[_Iterable[_Union[ArchiveTable, _Mapping]]] = ...) -> None: ...
 
+class ForgetRequest(_message.Message):
+    __slots__ = ["process"]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    def __init__(self, process: _Optional[str] = ...) -> None: ...
+
+class ForgetResponse(_message.Message):
+    __slots__ = ["agent"]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    agent: Agent
+    def __init__(self, agent: _Optional[_Union[Agent, _Mapping]] = ...) -> None: ...
+
 class GetSnapshotRequest(_message.Message):
     __slots__ = ["id"]
     ID_FIELD_NUMBER: _ClassVar[int]

@@ -6,7 +6,7 @@ from stilltrue.v1 import detector_pb2 as stilltrue_dot_v1_dot_detector__pb2
 
 
 class DetectorServiceStub(object):
-    """Only `Ask`, which takes a snapshot, and `Cure`, which aborts calls, change anything.
+    """Only `Ask`, which takes a snapshot, `Cure`, which aborts calls, and `Forget`, which ends memberships, change anything.
     """
 
     def __init__(self, channel):
@@ -50,6 +50,11 @@ class DetectorServiceStub(object):
                 request_serializer=stilltrue_dot_v1_dot_detector__pb2.CureRequest.SerializeToString,
                 response_deserializer=stilltrue_dot_v1_dot_detector__pb2.CureResponse.FromString,
                 )
+        self.Forget = channel.unary_unary(
+                '/stilltrue.v1.DetectorService/Forget',
+                request_serializer=stilltrue_dot_v1_dot_detector__pb2.ForgetRequest.SerializeToString,
+                response_deserializer=stilltrue_dot_v1_dot_detector__pb2.ForgetResponse.FromString,
+                )
         self.ListStacks = channel.unary_unary(
                 '/stilltrue.v1.DetectorService/ListStacks',
                 request_serializer=stilltrue_dot_v1_dot_detector__pb2.ListStacksRequest.SerializeToString,
@@ -68,7 +73,7 @@ class DetectorServiceStub(object):
 
 
 class DetectorServiceServicer(object):
-    """Only `Ask`, which takes a snapshot, and `Cure`, which aborts calls, change anything.
+    """Only `Ask`, which takes a snapshot, `Cure`, which aborts calls, and `Forget`, which ends memberships, change anything.
     """
 
     def Ask(self, request, context):
@@ -116,6 +121,14 @@ class DetectorServiceServicer(object):
     def Cure(self, request, context):
         """Ends an incident: the agents of the suggested victims abort their calls. With `preview`, only reports what that would do.
         FAILED_PRECONDITION if the detector does not allow it or the incident has ended; NOT_FOUND for an unknown id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Forget(self, request, context):
+        """Ends the membership of a lost process that is known to have ended, as happens by itself after `serve --forget-seconds`.
+        NOT_FOUND for an unknown process; FAILED_PRECONDITION for one that is not lost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,6 +193,11 @@ def add_DetectorServiceServicer_to_server(servicer, server):
                     request_deserializer=stilltrue_dot_v1_dot_detector__pb2.CureRequest.FromString,
                     response_serializer=stilltrue_dot_v1_dot_detector__pb2.CureResponse.SerializeToString,
             ),
+            'Forget': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forget,
+                    request_deserializer=stilltrue_dot_v1_dot_detector__pb2.ForgetRequest.FromString,
+                    response_serializer=stilltrue_dot_v1_dot_detector__pb2.ForgetResponse.SerializeToString,
+            ),
             'ListStacks': grpc.unary_unary_rpc_method_handler(
                     servicer.ListStacks,
                     request_deserializer=stilltrue_dot_v1_dot_detector__pb2.ListStacksRequest.FromString,
@@ -203,7 +221,7 @@ def add_DetectorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DetectorService(object):
-    """Only `Ask`, which takes a snapshot, and `Cure`, which aborts calls, change anything.
+    """Only `Ask`, which takes a snapshot, `Cure`, which aborts calls, and `Forget`, which ends memberships, change anything.
     """
 
     @staticmethod
@@ -322,6 +340,23 @@ class DetectorService(object):
         return grpc.experimental.unary_unary(request, target, '/stilltrue.v1.DetectorService/Cure',
             stilltrue_dot_v1_dot_detector__pb2.CureRequest.SerializeToString,
             stilltrue_dot_v1_dot_detector__pb2.CureResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Forget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/stilltrue.v1.DetectorService/Forget',
+            stilltrue_dot_v1_dot_detector__pb2.ForgetRequest.SerializeToString,
+            stilltrue_dot_v1_dot_detector__pb2.ForgetResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -3,7 +3,8 @@
 Rules:
 
 1. A hello makes a process a member; a goodbye ends its membership. A member whose lease has expired is *lost*: it stays a
-   member, missing from every snapshot, until it is back, another incarnation replaces it, or ``forget_seconds`` pass.
+   member, missing from every snapshot, until it is back, another incarnation replaces it, an operator has it forgotten, or
+   ``forget_seconds`` pass.
 2. A new incarnation replaces the old one once the old one's stream has broken or been silent for a lease. Until then the new
    one is refused: two programs use the same name, and the first one keeps it.
 3. The same incarnation on a new stream is the same member; the old stream is ended.
