@@ -12,6 +12,7 @@ import gc
 import itertools
 import queue
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -543,6 +544,22 @@ def _sleep_and_set(event: threading.Event, over: list[bool]) -> None:
 # -- reports -------------------------------------------------------------------------------------------------------------
 
 
+keeps_exits = pytest.mark.skipif(sys.version_info >= (3, 12), reason="the exit of a block that is entered is not on the stack")
+
+
+def until_all_hold_still(*names: str) -> None:
+    """Wait until the threads with these names have not run for some time."""
+    before: list[Any] = []
+    while True:
+        idents = {one.name: one.ident for one in compat.threads().values()}
+        every = frames_of_threads()
+        now = [[(id(one), one.f_lasti) for one in every.get(idents.get(name) or 0, [])] for name in names]
+        if all(now) and now == before:
+            return
+        before = now
+        time.sleep(0.1)
+
+
 def reported(agent: Agent, *names: str) -> Report:
     """The report once these threads wait; without names, the report after several cuts with searches in between."""
     end = time.monotonic() + PATIENCE_SECONDS
@@ -861,6 +878,81 @@ def test_a_future_that_nobody_completes_is_no_place_to_park(alone: Callable[...,
         assert awaited(reported(alone("one"), "main"))["main"] == {"main"}
     finally:
         threads.ends.append(lambda: _there(things[0]).set_result(None))
+
+
+@needs_memory
+def test_locks_by_which_threads_signal_each_other_are_waited_for_like_events(
+    alone: Callable[..., Agent], threads: Threads
+) -> None:
+    """Each is acquired by one thread and released by another, so nobody is known to hold it."""
+
+    def run(own: threading.Lock, other: threading.Lock) -> None:
+        own.acquire()
+        other.release()
+
+    first, second = threading.Lock(), threading.Lock()
+    first.acquire()
+    second.acquire()
+    found = OwnRef(first)
+    threads.ends.append(lambda: _there(found).release())
+    threads.begin("a", run, first, second)
+    threads.begin("b", run, second, first)
+    del first, second
+    until_all_hold_still("a", "b")
+    agent = alone("one")
+    report = reported(agent, "a", "b")
+    assert awaited(report) == {"a": {"b"}, "b": {"a"}}
+    looks = [one for one in look_at(agent, report).parties if one.party.endswith((":a", ":b"))]
+    assert [(one.unchanged, one.doubt) for one in looks] == [(True, "")] * 2
+    assert all(str(way.party).endswith((":a", ":b")) for one in looks for way in one.ways_out)
+
+
+@needs_memory
+@pytest.mark.parametrize("enters", [False, pytest.param(True, marks=keeps_exits)])
+def test_a_thread_that_acquires_a_lock_twice_waits_for_itself_if_it_is_joined(
+    alone: Callable[..., Agent], threads: Threads, enters: bool
+) -> None:
+    def run(lock: threading.Lock) -> None:
+        lock.acquire()
+        if enters:
+            with lock:
+                pass
+        else:
+            lock.acquire()
+
+    def join(thread: threading.Thread) -> None:
+        thread.join()
+
+    lock = threading.Lock()
+    found = OwnRef(lock)
+    threads.ends.append(lambda: _there(found).release())
+    twice = threads.begin("twice", run, lock)
+    del lock
+    until_all_hold_still("twice")
+    threads.begin("joins", join, twice)
+    assert awaited(reported(alone("one"), "twice", "joins")) == {"twice": {"twice"}, "joins": {"twice"}}
+
+
+@needs_memory
+def test_whoever_has_a_lock_without_a_holder_may_release_it(alone: Callable[..., Agent], threads: Threads) -> None:
+    gate = threading.Event()
+
+    def run(lock: threading.Lock) -> None:
+        lock.acquire()
+
+    def other(lock: threading.Lock) -> None:
+        gate.wait(FAR_SECONDS)
+        lock.release()
+
+    lock = threading.Lock()
+    lock.acquire()
+    threads.ends.append(gate.set)
+    threads.begin("waits", run, lock)
+    threads.begin("other", other, lock)
+    thing = OwnRef(lock)
+    del lock
+    until_all_hold_still("waits")
+    assert reaching(thing) == {"waits", "other"}
 
 
 @needs_memory

@@ -6,6 +6,18 @@ from tests.field.entry import Entry
 
 ENTRIES = (
     Entry(
+        program="lock_signals",
+        source="widely known",
+        library="threading",
+        what="Two workers take turns by two locks, each released by the other one; nobody has released the first one.",
+        near={
+            "limit": "`acquire` has a timeout",
+            "slow": "one of the workers is slow, and does not wait yet",
+            "timer": "a `threading.Timer` releases one of the locks",
+            "handler": "a signal handler releases one of the locks",
+        },
+    ),
+    Entry(
         program="keyed_locks",
         source="widely known",
         library="threading, contextlib",

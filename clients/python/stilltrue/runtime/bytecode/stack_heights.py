@@ -5,7 +5,8 @@ Rules:
 1. The compiler's table of stack effects gives the height before each instruction, and that of the exception table the height at
    a handler. Code for which two paths disagree is not understood.
 2. Python code that is called directly has taken its arguments and the called function over from its caller's stack; a compiled
-   function has not: they stay there until it returns. An iterator stays while its next item is made.
+   function has not: they stay there until it returns. An iterator stays while its next item is made, and the exit of a block
+   while it is entered.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _NEVER_GOES_ON = frozenset(
     }
 )
 _CALLS = frozenset({"CALL", "CALL_KW"})
-_KEPT_AT = _CALLS | {"PRECALL", "CACHE", "FOR_ITER", "CALL_FUNCTION_EX"}
+_ENTERS = frozenset({"BEFORE_WITH"}) if sys.version_info < (3, 12) else frozenset[str]()
+"""Where a frame keeps the exit of the block that it enters; a later version has it there only once it has entered."""
+_KEPT_AT = _CALLS | {"PRECALL", "CACHE", "FOR_ITER", "CALL_FUNCTION_EX"} | _ENTERS
 _SKIPS_CACHES = sys.version_info < (3, 13)
 """Whether a frame that has called Python code stands at the last ``CACHE`` behind the call."""
 
@@ -48,6 +51,8 @@ def _kept(code: CodeType, at: int) -> tuple[int | None, int | None]:
     one, is_behind = every[index], opname_at(code, at) == "CACHE"
     calls = index + 1 if one.opname == "PRECALL" and index + 1 < len(every) else index
     before, called = heights.get(one.offset), every[calls]
+    if one.opname in _ENTERS:
+        return before, before
     if before is None or (called.opname not in _CALLS and one.opname not in ("FOR_ITER", "CALL_FUNCTION_EX")):
         return None, None
     if one.opname == "FOR_ITER":

@@ -23,6 +23,7 @@ from stilltrue.runtime.waits.process_pools.executors import search_for_crashes
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.reachability.task_waits import TaskWaits
 from stilltrue.runtime.waits.reachability.thread_waits import ThreadWaits
+from stilltrue.runtime.waits.resolvers.locks import LOCK
 from stilltrue.runtime.waits.semaphores.conditions import find_processes_at_conditions
 from stilltrue.runtime.waits.semaphores.left import find_left_semaphores
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
@@ -62,12 +63,14 @@ class Searchers:
     def view(self, now: float) -> LiveProcessView:
         """The process at a cut taken ``now`` (epoch), with what has been proved of it."""
         reached, signalled = self.reached.at_cut(), self.signals.at_cut()
-        return LiveProcessView(self._parties, now, reached=reached, left=self.left.at_cut(), signalled=signalled)
+        signals = {id(wait.on) for wait in signalled.values() if type(wait.on) is LOCK}
+        left = {key: holders for key, holders in self.left.at_cut().items() if key not in signals}
+        return LiveProcessView(self._parties, now, reached=reached, left=left, signalled=signalled)
 
     def remember(self, view: LiveProcessView) -> None:
         """Remember what needs a proof."""
         self.left.remember(view.needing_proof())
-        self.signals.remember(view.unexplained())
+        self.signals.remember(view.unexplained(), self.left.has_failed)
 
     def remember_tasks(self, view: LiveProcessView, waits: Iterable[SeenWait], served: set[Task]) -> None:
         """Remember the tasks whose waits need a proof. ``waits``: those of blocked threads; ``served``: tasks that serve."""

@@ -88,6 +88,11 @@ class LocksLeftBehind:
         frames = innermost_frames_of_others() if proved else {}
         return {key: holders for key, (one, holders) in proved.items() if one.is_valid(frames)}
 
+    def has_failed(self, thing: Any) -> bool:
+        """Whether the proof for a lock has failed more than once: its holder may release it, or others may."""
+        one = self._candidates.get(id(thing))
+        return one is not None and one.thing() is thing and one.holders is None and one.again >= 4 * AGAIN_SECONDS
+
     def remember(self, partly_held: Mapping[int, tuple[Any, Sequence[CallStack]]]) -> None:
         """Store the locks whose holders were not all found at this cut, with the stacks that wait for each (rule 1)."""
         if not partly_held and not self._candidates:

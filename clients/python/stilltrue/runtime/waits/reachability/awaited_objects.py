@@ -17,6 +17,7 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.pipes import child_connections, child_files, child_output
 from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
 from stilltrue.runtime.waits.reachability.waking import SHUTTING
+from stilltrue.runtime.waits.resolvers.locks import LOCK, RELEASING, lock_acquired
 
 WHAT = "an object that only {} can reach"
 Still = Callable[[], bool]
@@ -72,6 +73,13 @@ def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
     simple = queue_awaited(frames[0])
     if simple is not None:
         return Awaited(simple, _FEEDING)
+    lock = lock_acquired(frames) if is_application(frames[0].f_code) else None
+    if type(lock) is LOCK and lock.locked():
+        return Awaited(lock, RELEASING)
+    return _awaited_at_child(ident, frames)
+
+
+def _awaited_at_child(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
     file = child_output.file_at_child(frames)
     if file is not None:
         return Awaited(file, never_idle=True, what=child_output.WHAT, still=lambda _, those: child_output.still_waits(those))

@@ -88,6 +88,7 @@ from stilltrue.runtime.waits.reachability.module_names import (
 )
 from stilltrue.runtime.waits.reachability.own_classes import is_followed, is_own_class
 from stilltrue.runtime.waits.reachability.stopped_loops import is_of_stopped_loop, that_may_run
+from stilltrue.runtime.waits.resolvers.locks import LOCK
 
 LEADING_MAX = 2_000
 """Maximum number of objects that lead to the wanted ones."""
@@ -126,6 +127,8 @@ REQUESTS = -2
 LOOP_TO_RUN = -3
 """Among them besides :data:`REQUESTS`: these can reach an event loop that no thread runs (rule 9)."""
 _PROBE = -1
+_COMPILED = (queue.SimpleQueue, LOCK)
+_ENTERING = frozenset({"__enter__", "acquire"})
 _CALLS_BACK = frozenset({"ctypes", "_ctypes", "_cffi_backend"})
 """Modules of objects by which C calls Python functions."""
 _CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -195,7 +198,7 @@ def _is_librarys_method(thing: Any) -> bool:
     """
     if type(thing) is MethodType and compat.is_asyncio_internal(thing):
         return False
-    if type(thing) is partial or (issubclass(type(thing), BuiltinMethodType) and type(thing.__self__) is queue.SimpleQueue):
+    if type(thing) is partial or (issubclass(type(thing), BuiltinMethodType) and type(thing.__self__) in _COMPILED):
         return True
     code, _, _ = compat.code_behind(thing) if type(thing) is MethodType else (None, {}, None)
     return code is not None and not is_application(code) and not code.co_name.startswith("__")
@@ -259,7 +262,11 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
         return _coroutine_leads(holder, held, found)
     if is_of_stopped_loop(holder, found.loops.of_stopped) or compat.is_finished_task(holder):
         return True
-    if _is_of_library(holder) or any(records(holder, held, found) for records in (_record_method, _record_set_loop, _lists)):
+    if (
+        _is_of_library(holder)
+        or _is_entering(holder)
+        or any(records(holder, held, found) for records in (_record_method, _record_set_loop, _lists))
+    ):
         return False
     if kind is threading.Thread and holder.ident in found.running and holder.__dict__.keys() <= _OF_THREADS:
         frames = found.running[holder.ident]
@@ -332,13 +339,18 @@ def _is_of_library(holder: Any) -> bool:
     """
     if type(holder) is tuple and len(holder) == 1 and compat.feeds_stream(holder[0]):
         return True
-    return _begins(holder) or compat.only_ends_executors_threads(holder) or _is_own_cache(holder)
+    return _begins(holder) or _is_entering(holder) or compat.only_ends_executors_threads(holder) or _is_own_cache(holder)
 
 
 def _is_own_cache(holder: Any) -> bool:
     """Whether it is a cache of the agent's, which keeps classes, for example."""
     function = getattr(holder, "__wrapped__", None) if type(holder) is _CACHE else None
     return type(function) is FunctionType and is_ours(function.__code__)
+
+
+def _is_entering(holder: Any) -> bool:
+    """Whether it is the bound method by which a thread enters the block of a lock, or calls ``acquire()``."""
+    return issubclass(type(holder), BuiltinMethodType) and type(holder.__self__) is LOCK and holder.__name__ in _ENTERING
 
 
 def _begins(holder: Any) -> bool:

@@ -18,7 +18,9 @@ Rules:
 4. A thread never parks at a full queue, a barrier or a future, while it waits for a child, or for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it.
 5. A thread that does not park, and whose object no other party can reach, waits for itself.
-6. An idle worker does not park if a thread that does not park either waits for it. It waits for that thread, which might feed
+6. A lock without a known holder is such an object, too: a signal, acquired by one thread and released by another. It counts
+   once the proof has failed that its holder has left it behind (:mod:`~stilltrue.runtime.waits.orphaned_locks`).
+7. An idle worker does not park if a thread that does not park either waits for it. It waits for that thread, which might feed
    it.
 """
 
@@ -48,6 +50,7 @@ from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.reachability.stopped_loops import RUNNING_LOOPS
 from stilltrue.runtime.waits.reachability.thread_reach import LOOP_TO_RUN, REQUESTS, leading_to, reached_by
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead, names_ending
+from stilltrue.runtime.waits.resolvers.locks import LOCK
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
@@ -153,12 +156,17 @@ class ThreadWaits:
             if one.still_waits(frames) and (enders := one.enders(running)) is not None and (thing := one.thing()) is not None
         }
 
-    def remember(self, stacks: Iterable[CallStack]) -> None:
-        """Store the threads that wait so at this cut, among those in unknown waits."""
+    def remember(self, stacks: Iterable[CallStack], is_signal: Callable[[Any], bool] = lambda _: True) -> None:
+        """Store the threads that wait so at this cut, among those in unknown waits.
+
+        ``is_signal``: whether a lock may be one that others release than those who acquire it.
+        """
         now, before, found = time.monotonic(), self._candidates, dict[int, _Candidate]()
         for stack in stacks:
             awaited = awaited_in(stack.ident, stack.frames)
             if awaited is None or len(found) >= CANDIDATES_MAX:
+                continue
+            if type(awaited.thing) is LOCK and not is_signal(awaited.thing):
                 continue
             known, innermost = before.get(stack.ident), stack.frames[0]
             if known is not None and known.thing() is awaited.thing and known.still_waits({stack.ident: innermost}):
@@ -226,7 +234,7 @@ def _proved_at_once(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof]
     """As :func:`proved`, for all together; None if there is too much to read."""
     running = frames_of_threads()
     places = {ident: _place(frames) for ident, frames in running.items()}
-    wanted = {who: _with_conditions(thing) for who, thing in waiting.items()}
+    wanted = {who: _with_conditions(thing) for who, thing in waiting.items() if not _is_free(thing())}
     found = leading_to([one for those in wanted.values() for one in those], running, until)
     if not found.is_whole:
         return None
@@ -284,6 +292,11 @@ def _waits_for(task: Task, future: OwnRef | None) -> bool:
     return blocking_future(task) is (None if future is None else future())
 
 
+def _is_free(thing: Any) -> bool:
+    """Whether it is a lock that nobody holds: whoever waits for it is about to get it."""
+    return type(thing) is LOCK and not thing.locked()
+
+
 def _with_conditions(thing: OwnRef) -> list[OwnRef]:
     """The awaited object and its conditions, through which it can also be woken."""
     awaited = thing()
@@ -304,7 +317,7 @@ def _place(frames: Sequence[FrameType]) -> object:
     return None if frame is None else (id(frame), frame.f_lasti)
 
 
-# -- parking (rules 3 to 6) --------------------------------------------------------------------------------------------------
+# -- parking (rules 3 to 5, and 7) ------------------------------------------------------------------------------------------
 
 
 def without_parked(waits: Mapping[int, SeenWait], running: _Frames, depended_on: Container[int]) -> dict[int, SeenWait]:
@@ -319,7 +332,7 @@ def without_parked(waits: Mapping[int, SeenWait], running: _Frames, depended_on:
 
 
 def _with_idle_workers(found: dict[int, SeenWait], waits: Mapping[int, SeenWait]) -> dict[int, SeenWait]:
-    """``found``, the waits of threads that do not park, with those of rule 6 among all ``waits``."""
+    """``found``, the waits of threads that do not park, with those of rule 7 among all ``waits``."""
     todo = list(found)
     for one in todo:
         for ender in found[one].enders or ():

@@ -33,9 +33,9 @@ from stilltrue.runtime.waits.holders.exit_stacks import entered_through_stack
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, acquired_at
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, ProcessView, Resolver, SeenWait
 
-_LOCK = type(threading.Lock())
+LOCK = type(threading.Lock())
 _RLOCK = type(threading.RLock())
-LOCKS = (_LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
+LOCKS = (LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
@@ -61,7 +61,7 @@ def lock_acquired(frames: Sequence[FrameType]) -> Any:
         return None  # there it waits to be notified
     lock = lock_of(acquired_at(frames[0]))
     lock = lock_of(entered_through_stack(frames[0])) if lock is None else lock
-    return lock if type(lock) in (_LOCK, _RLOCK) else None
+    return lock if type(lock) in (LOCK, _RLOCK) else None
 
 
 def _read_condition(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
@@ -89,7 +89,7 @@ def _read_semaphore(stack: CallStack, at: int, view: ProcessView) -> SeenWait | 
 
 
 def _of_lock(lock: Any, stack: CallStack, view: ProcessView) -> SeenWait | None:
-    if type(lock) not in (_LOCK, _RLOCK, asyncio.Lock):
+    if type(lock) not in (LOCK, _RLOCK, asyncio.Lock):
         return None
     if type(lock) is _RLOCK:
         owner = _owner_of(lock)
@@ -188,7 +188,7 @@ def lock_of(thing: Any) -> Any:
     """The lock of a condition, a lock or semaphore itself, or None for anything else."""
     if issubclass(type(thing), _CONDITIONS):
         thing = attribute_of(thing, "_lock")
-    return thing if type(thing) in (_LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) or is_shared_lock(thing) else None
+    return thing if type(thing) in (LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) or is_shared_lock(thing) else None
 
 
 def is_shared_lock(thing: Any) -> bool:
