@@ -274,29 +274,75 @@ def report_on(go: threading.Event, contexts: list[Any]) -> None:
     assert sum(context.is_active() for context in contexts) < len(contexts) + 1
 
 
+@pytest.mark.parametrize("asked_for", ["a reply", "the first item", "an item for a request", "a reply to all requests"])
 @pytest.mark.parametrize(("reap", "expected"), [(give_up, ["-"]), (report_on, [])])
 def test_a_canceller_of_the_call_that_a_thread_serves_is_a_way_out(
-    alone: Callable[..., Agent], stuck: Stuck, reap: Callable[..., None], expected: list[str]
+    alone: Callable[..., Agent], stuck: Stuck, reap: Callable[..., None], expected: list[str], asked_for: str
 ) -> None:
     front, back, client = alone("front"), alone("back"), alone("client")
     served: list[Any] = []
     with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
         get: Any = front.channel(to_back).unary_unary("/s/Get")
 
-        def place(request: bytes, context: Any) -> bytes:
+        def place(request: Any, context: Any) -> bytes:
             served.append(context)
-            return bytes(get(request))
+            return bytes(get(b"".join([request] if type(request) is bytes else request)))
 
+        def items(request: Any, context: Any) -> Iterator[bytes]:
+            yield place(request, context)
+
+        def item_for_each(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+            for request in requests:
+                yield place(request, context)
+
+        kind, behaviour, request = {
+            "a reply": ("unary_unary", place, b""),
+            "the first item": ("unary_stream", items, b""),
+            "an item for a request": ("stream_stream", item_for_each, iter([b""])),
+            "a reply to all requests": ("stream_unary", place, iter([b""])),
+        }[asked_for]
         reaper = threading.Thread(target=reap, args=(stuck.go, served))
         reaper.start()
-        with serving(front, Place=place) as address, grpc.insecure_channel(address) as to_front:
-            stub: Any = client.channel(to_front).unary_unary("/s/Place")
-            outer = stub.future(b"")
+        with serving(front, Place=(kind, behaviour)) as address, grpc.insecure_channel(address) as to_front:
+            stub: Any = getattr(client.channel(to_front), kind)("/s/Place")
+            outer = stub(request) if kind.endswith("stream") else stub.future(request)
             stuck.wait_for_callers()
             seen = of(look_at(front, report_when(front, lambda report: bool(report.waits))), "front/Place#")
             stuck.go.set()
             reaper.join()
-            assert outer.code() is not None  # it has ended, one way or another
+            outer.cancel()  # unless it has been cancelled
+    assert holders(seen) == expected
+
+
+@pytest.mark.parametrize(("reap", "expected"), [(give_up, ["-"]), (report_on, [])])
+@pytest.mark.parametrize("kind", ["stream_unary", "stream_stream"])
+def test_a_canceller_of_a_call_whose_thread_waits_for_a_request_is_a_way_out(
+    alone: Callable[..., Agent], kind: str, reap: Callable[..., None], expected: list[str]
+) -> None:
+    front, client, go = alone("front"), alone("client"), threading.Event()
+    served: list[Any] = []
+
+    def take(requests: Iterator[bytes], context: Any) -> bytes:
+        served.append(context)
+        return b"".join(requests)
+
+    def takes(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        yield take(requests, context)
+
+    def no_requests() -> Iterator[bytes]:
+        go.wait(FAR_SECONDS)
+        yield from ()
+
+    reaper = threading.Thread(target=reap, args=(go, served))
+    reaper.start()
+    behaviour = take if kind == "stream_unary" else takes
+    with serving(front, Take=(kind, behaviour)) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = getattr(client.channel(channel), kind)("/s/Take")
+        outer = stub.future(no_requests()) if kind == "stream_unary" else stub(no_requests())
+        seen = look_in_its_wait(front, "front/Take#")
+        go.set()
+        reaper.join()
+        outer.cancel()  # unless it has been cancelled
     assert holders(seen) == expected
 
 

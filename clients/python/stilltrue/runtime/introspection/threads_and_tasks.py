@@ -301,16 +301,25 @@ def is_shell(frame: FrameType) -> bool:
 
 
 def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:
-    """The call that a thread serves and its context, found through a shell's frame."""
+    """The call that a thread serves and its context, found through the shells' frames.
+
+    The innermost shows the call. It may be the one that reads the requests, which does not have the context.
+    """
+    served: IncomingCall | None = None
     for frame in frames:
-        if is_shell(frame):
-            names = variables_of(frame)
-            for name in ("self", "call", "handler"):
-                holder = names.get(name)
-                call = _incoming(holder)
-                if call is not None:
-                    return call, names.get("context", getattr(holder, "_context", None))
-    return None, None
+        if not is_shell(frame):
+            continue
+        names = variables_of(frame)
+        holders = [names.get(name) for name in ("self", "call", "handler")]
+        call = next((call for holder in holders if (call := _incoming(holder)) is not None), None)
+        if call is None or (served is not None and call is not served):
+            continue
+        served = call
+        known = (names.get("context"), *(getattr(holder, "_context", None) for holder in holders))
+        context = next((one for one in known if one is not None), None)
+        if context is not None:
+            return served, context
+    return served, None
 
 
 def _incoming(thing: Any) -> IncomingCall | None:
