@@ -2309,10 +2309,24 @@ MUTANTS = (
     ),
     Mutant(
         "a child that is a member may be stuck as Linux shows it",
-        "stilltrue.runtime.waits.stuck_children",
-        "child.key == found and joined_at(child) is None",
-        "child.key == found",
+        "stilltrue.runtime.waits.pipes.known_stuck",
+        " and joined_at(child) is None",
+        "",
         "tests/client/waits/test_stuck_children.py::test_a_member_reports_for_itself",
+    ),
+    Mutant(
+        "what a pool's other worker runs is lost with a stuck one's",
+        "stilltrue.runtime.waits.process_pools.pools",
+        "one.pid in stuck or waits_for_task(one.pid, pipe, lock)",
+        "True",
+        "tests/client/waits/test_stuck_workers.py::test_what_another_worker_runs_may_come",
+    ),
+    Mutant(
+        "what an executor's other worker runs is lost with a stuck one's",
+        "stilltrue.runtime.waits.process_pools.executors",
+        "all(waits_for_task(pid, pipe, lock) for pid in pids) and ",
+        "",
+        "tests/client/waits/test_stuck_workers.py::test_what_another_worker_runs_may_come",
     ),
     Mutant(
         "a child must wait at a pipe",

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -96,3 +97,14 @@ def assert_waits_for_itself(agent: Agent) -> None:
     wait_until_for(agent, WAITER)
     seen = lasting_look(agent)
     assert (seen.ways_out, seen.doubt, seen.deadline) == ((), "", None)
+
+
+def end_workers(pool: Any) -> None:
+    """Kill the workers of a pool, or of an executor, of processes."""
+    if isinstance(pool, ProcessPoolExecutor):
+        for worker in list((pool._processes or {}).values()):
+            worker.kill()
+        pool.shutdown()
+    else:
+        pool.terminate()
+        pool.join()

@@ -17,7 +17,7 @@ from stilltrue import Agent
 from stilltrue.protocol.report import Report, ResourceTarget
 from stilltrue.runtime.introspection.linux import child_processes, child_threads
 from stilltrue.runtime.waits import stuck_children
-from stilltrue.runtime.waits.pipes import process_trees
+from stilltrue.runtime.waits.pipes import known_stuck, process_trees
 from stilltrue.runtime.waits.stuck_children import is_stuck
 from tests.client.look.worlds import look_at, report_of
 from tests.client.waits.children import SECONDS_MAX, WAITER, waiting
@@ -160,7 +160,7 @@ def test_who_waits_for_a_stuck_child_waits_for_itself(alone: Callable[..., Agent
 
 
 def test_a_member_reports_for_itself(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stuck_children, "joined_at", lambda _: 1.0)
+    monkeypatch.setattr(known_stuck, "joined_at", lambda _: 1.0)
     monkeypatch.setattr(stuck_children, "AGAIN_SECONDS", 0.0)
     agent = alone("here")
     with waiting(CROSSED):

@@ -22,6 +22,19 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="pool_after_fork",
+        source="widely known",
+        library="multiprocessing, threading",
+        what="A pool is forked while a thread holds a lock, which nobody releases in the workers; no result ever comes.",
+        near={
+            "slow": "the workers are slow, and do not acquire the lock yet",
+            "limit": "the workers acquire the lock with a timeout",
+            "patience": "the wait for the results has a timeout",
+            "ended": "another thread terminates the pool later",
+            "killed": "another thread kills the workers later",
+        },
+    ),
+    Entry(
         program="cpython_155890",
         source="python/cpython 155890",
         library="concurrent.futures, importlib",

@@ -9,6 +9,8 @@ Rules:
 2. Whoever waits for the child's end, or for its work, waits for itself: it holds, in the child's place, what it waits for. A
    party that may end the child is a way out, as in any such wait.
 3. A child that is stuck remains so. It is found in the agent's own thread, while a party waits for a child that is no member.
+4. So does whoever waits for the turn of a stuck worker: what that was running never comes
+   (:mod:`~stilltrue.runtime.waits.process_pools.pools`).
 """
 
 from __future__ import annotations
@@ -19,21 +21,18 @@ from collections.abc import Iterable, Iterator
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold, ResourceTarget
-from stilltrue.runtime.introspection.linux.child_processes import (
-    child_processes,
-    joined_at,
-    parent_of,
-    process_at,
-)
+from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, child_processes, parent_of
+from stilltrue.runtime.waits.pipes.known_stuck import ask_for_stuck, is_of_stuck, remember_stuck, was_asked
 from stilltrue.runtime.waits.pipes.process_trees import tree_of
 from stilltrue.runtime.waits.pipes.signallers import may_be_signalled
+from stilltrue.runtime.waits.process_pools.names import name_of_turn
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.resolvers.processes import name_of, work_of
 from stilltrue.runtime.waits.wait import Ender, SeenWait
 
 AGAIN_SECONDS = 0.5
 CHILDREN_MAX = 64
-_OF_PROCESSES = ("end of process", "work of process")
+_OF_PROCESSES = ("end of process", "work of process", "turn of process")
 
 
 class StuckChildren:
@@ -41,36 +40,32 @@ class StuckChildren:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._names: dict[tuple[int, int], tuple[str, ...]] = {}
-        """By child, the names of its end and of its work."""
-        self._wanted = False
         self._again = float("-inf")
 
     def search(self) -> None:
         """Find the stuck children, if a party waits for a process."""
-        if not self._wanted or time.monotonic() < self._again:
+        if time.monotonic() < self._again or not was_asked():
             return
         self._again = time.monotonic() + AGAIN_SECONDS
         own = [child for child in child_processes()[:CHILDREN_MAX] if parent_of(child.pid) == os.getpid()]
         stuck = [child for child in own if is_stuck(child.pid)]
-        self._names = {child.key: tuple(name for name in (name_of(child), work_of(child)) if name) for child in stuck}
+        remember_stuck({child.key: tuple(name for name in _names_of(child) if name) for child in stuck})
 
     def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
         """Rule 2."""
         waits = list(_waits_for_processes(view))
-        self._wanted = bool(waits)
+        if waits:
+            ask_for_stuck()
         return tuple(
             Hold(party=party, resource=target.resource)
             for party, wait in waits
             for target in wait.enders or ()
-            if isinstance(target, ResourceTarget) and self._is_stuck(target.resource)
+            if isinstance(target, ResourceTarget) and is_of_stuck(target.resource)
         )
 
-    def _is_stuck(self, resource: str) -> bool:
-        """Whether this is the end or the work of a child that is stuck, still there, and no member: one reports for itself."""
-        found = next(((pid, begun) for (pid, begun), names in self._names.items() if resource in names), None)
-        child = None if found is None else process_at(found[0])
-        return child is not None and child.key == found and joined_at(child) is None
+
+def _names_of(child: ChildProcess) -> tuple[str | None, ...]:
+    return name_of(child), work_of(child), name_of_turn(child.pid)
 
 
 def is_stuck(pid: int) -> bool:

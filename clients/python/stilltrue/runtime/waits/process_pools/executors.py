@@ -15,16 +15,20 @@ Rules:
 5. Without any worker (an error of ``max_tasks_per_child``, python/cpython 115634), what is queued waits for a worker that has
    ended, until a party submits another item, which starts one. The manager thread has none either while it replaces one: so at
    the cut and at the second look it must be at its wait for results.
+6. A worker that is stuck (:mod:`~stilltrue.runtime.waits.stuck_children`) never sends the result of its item. If all workers
+   are, and there may be no more, no item ends; otherwise none that is left ends once nothing is queued and the other workers
+   wait for items.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -36,7 +40,10 @@ from stilltrue.runtime.introspection.frames import frames_of_thread, variables_o
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.databases.source_search import Mentions
+from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at
+from stilltrue.runtime.waits.pipes.known_stuck import are_known_stuck, ask_for_stuck, is_known_stuck
 from stilltrue.runtime.waits.process_pools.names import EXECUTORS, name_of_item, name_of_turn
+from stilltrue.runtime.waits.process_pools.pools import stuck_worker, waits_for_task
 from stilltrue.runtime.waits.resolvers.executors import cancels_queued
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, ProcessView, Resolver, SeenWait
@@ -144,11 +151,14 @@ def _of_items(on: Any, pool: _Pool, numbers: Sequence[int], view: ProcessView) -
     futures = tuple(pool.items[number] for number in numbers)
     names = ENDING | _COMPLETING | _GROWING
     handles = tuple(one for one in futures if isinstance(one, Future) and not compat.is_running_future(one))
-    enders, needs, what = _enders(pool, numbers, view)
+    stuck = _stuck_workers_with_all(pool, view)
+    enders, needs, what = _of_stuck(stuck) if stuck else _enders(pool, numbers, view)
     if handles and cancels_queued(view):
         handles = (*handles, *through[:1])
     still = None
-    if enders is not None and any(isinstance(one, EndedHolder) for one in enders):
+    if stuck:
+        still = partial(are_known_stuck, stuck)
+    elif enders is not None and any(isinstance(one, EndedHolder) for one in enders):
         names |= _SUBMITTING
         still = partial(_has_no_workers, OwnRef(pool.manager))
     return SeenWait(
@@ -163,6 +173,60 @@ def _of_items(on: Any, pool: _Pool, numbers: Sequence[int], view: ProcessView) -
         once=True,
         still=still,
     )
+
+
+def _stuck_workers_with_all(pool: _Pool, view: ProcessView) -> tuple[int, ...]:
+    """The process ids of the workers that are stuck, if whatever is left is with them (rule 6); else nothing.
+
+    The order of the reads matters: a result that another worker has sent before it was seen at its wait has been passed on.
+    """
+    ask_for_stuck()
+    processes = pool.processes
+    stuck = tuple(pid for pid in processes if is_known_stuck(pid))
+    if not stuck or not (len(stuck) == attribute_of(pool.executor, "_max_workers") or _is_all_taken(pool, stuck, view)):
+        return ()
+    return stuck if _has_passed_on_all(pool.manager) else ()
+
+
+def _has_passed_on_all(manager: threading.Thread) -> bool:
+    """Whether there is no result, and the manager waits for one."""
+    if manager.ident is None or not _is_empty(attribute_of(manager, "result_queue")):
+        return False
+    names = [qualname_of(one.f_code) for one in frames_of_thread(manager.ident)]
+    return ("wait", _AT_RESULTS) in pairwise(names)
+
+
+def _of_stuck(pids: Sequence[int]) -> _Ending:
+    """:class:`~stilltrue.runtime.waits.stuck_children.StuckChildren` reports who holds the turn of a stuck worker."""
+    return _targets([name_of_turn(pids[0])]), 1, f"an item that {stuck_worker(pids)}, never finishes"
+
+
+def _is_empty(queue: Any) -> bool:
+    """Whether the pipe of a queue is empty."""
+    descriptor = attribute_of(attribute_of(queue, "_reader"), "_handle")
+    return type(descriptor) is int and is_blocked(descriptor, "read")
+
+
+def _is_all_taken(pool: _Pool, stuck: Container[int], view: ProcessView) -> bool:
+    """Whether no item is queued, and the workers that are not stuck wait for one."""
+    others = [pid for pid in pool.processes if pid not in stuck]
+    return (_Crashes.none or not others) and _has_sent_all(pool, view) and _wait_for_items(others, pool.calls)
+
+
+def _has_sent_all(pool: _Pool, view: ProcessView) -> bool:
+    """Whether all items are handed out, and sent."""
+    queued, buffer = attribute_of(pool.manager, "work_ids_queue"), attribute_of(pool.calls, "_buffer")
+    sender = _sender(pool.calls, view)
+    waits = sender is not None and qualname_of(sender.frames[0].f_code) == "Condition.wait"
+    return waits and queued is not None and bool(queued.empty()) and buffer is not None and not buffer
+
+
+def _wait_for_items(pids: Iterable[int], calls: Any) -> bool:
+    """Whether these workers wait for an item, and none is on its way to them."""
+    descriptor = attribute_of(attribute_of(calls, "_reader"), "_handle")
+    pipe = other_end_at(descriptor) if type(descriptor) is int and _is_empty(calls) else None
+    lock = attribute_of(attribute_of(calls, "_rlock"), "_semlock")
+    return pipe is not None and all(waits_for_task(pid, pipe, lock) for pid in pids) and _is_empty(calls)
 
 
 _Ending = tuple[tuple[Ender | ResourceTarget, ...] | None, int | None, str]

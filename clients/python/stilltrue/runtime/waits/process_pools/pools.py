@@ -11,7 +11,9 @@ Rules:
 3. The pool replaces a worker that has ended, but not what this worker was running: such a part is *lost*, and its result never
    comes. It is lost if it is nowhere: no task is left to be sent, both pipes are empty, the thread for results waits for more,
    and each worker of the pool waits for a task, which Linux shows (a worker needs no agent). The order of these reads matters:
-   a part that a worker had finished before it was seen at its wait is in the pipe, or completed.
+   a part that a worker had finished before it was seen at its wait is in the pipe, or completed. What a stuck worker
+   (:mod:`~stilltrue.runtime.waits.stuck_children`) was running is lost, too, if the other workers wait for a task, or if all
+   are stuck: then no other part begins. Ending a stuck worker makes room for another one.
 4. A party that sets a result itself must mention one of the private names. Ending the workers does not wake who waits, but then
    what they were running is lost, so it is a way out of a deadlock with them.
 """
@@ -19,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -30,6 +32,7 @@ from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, is_in_call, other_end_at
+from stilltrue.runtime.waits.pipes.known_stuck import are_known_stuck, ask_for_stuck, is_known_stuck
 from stilltrue.runtime.waits.process_pools.names import name_of_item, name_of_turn
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE
 from stilltrue.runtime.waits.resolvers.thread_pools import (
@@ -69,15 +72,47 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
         return None
     if not _is_at(passes_on, pool):
         return wait_for_callback(result, passes_on, same=same)
-    if is_lost(pool, passes_on, view):
-        ended = EndedHolder("the worker that had it")
-        weak, of = ref(result), ref(pool)
-
-        def still() -> bool:
-            return same() and weak() is not None and of() is not None
-
-        return SeenWait(on=result, enders=(ended,), what=_LOST, ended_through=(result,), ending_names=_BY, same=still)
+    stuck = stuck_workers(pool)
+    if is_lost(pool, passes_on, view, stuck):
+        return _of_stuck(result, pool, stuck, same) if stuck else _of_lost(result, pool, same)
     return _of_parts(result, job, pool, same)
+
+
+def stuck_workers(pool: Any) -> dict[int, Any]:
+    """A pool's workers that are known to be stuck, by process id."""
+    ask_for_stuck()
+    workers = attribute_of(pool, "_pool")
+    return {one.pid: one for one in workers.copy() if is_known_stuck(one.pid)} if type(workers) is list else {}
+
+
+def _of_lost(result: Any, pool: Any, same: Callable[[], bool]) -> SeenWait:
+    """Rule 3: a worker that has ended."""
+    weak, of = ref(result), ref(pool)
+
+    def still() -> bool:
+        return same() and weak() is not None and of() is not None
+
+    ended = EndedHolder("the worker that had it")
+    return SeenWait(on=result, enders=(ended,), what=_LOST, ended_through=(result,), ending_names=_BY, same=still)
+
+
+def _of_stuck(result: Any, pool: Any, stuck: Mapping[int, Any], same: Callable[[], bool]) -> SeenWait:
+    """Rule 3: stuck workers. :class:`~stilltrue.runtime.waits.stuck_children.StuckChildren` reports who holds their turns."""
+    pids = tuple(stuck)
+    return SeenWait(
+        on=result,
+        enders=_targets([name_of_turn(pid) for pid in pids[:1]]),
+        what=f"a part of its result, which {stuck_worker(pids)}, never finishes",
+        ended_through=(result, pool, *stuck.values()),
+        ending_names=_BY | ENDING,
+        ending_names_anywhere=ENDING_ANYWHERE,
+        same=lambda: same() and are_known_stuck(pids),
+    )
+
+
+def stuck_worker(pids: Sequence[int]) -> str:
+    """The name of a stuck worker in a text."""
+    return f"process {pids[0]}, its worker"
 
 
 def _of_parts(result: Any, job: int, pool: Any, same: Any) -> SeenWait | None:
@@ -160,8 +195,8 @@ def _is_at(stack: CallStack, pool: Any) -> bool:
     return is_in_call(native, "read", descriptor) and is_blocked(descriptor, "read")
 
 
-def is_lost(pool: Any, passes_on: CallStack, view: ProcessView) -> bool:
-    """Whether what has not come by now never will (rule 3)."""
+def is_lost(pool: Any, passes_on: CallStack, view: ProcessView, stuck: Container[int] = ()) -> bool:
+    """Whether what has not come by now never will (rule 3). ``stuck``: the process ids of the workers that are stuck."""
     sends = view.stacks().get(getattr(attribute_of(pool, "_task_handler"), "ident", None) or 0)
     workers, tasks = attribute_of(pool, "_pool"), attribute_of(_queue(pool, "in"), "_handle")
     queue = attribute_of(pool, "_taskqueue")
@@ -169,10 +204,12 @@ def is_lost(pool: Any, passes_on: CallStack, view: ProcessView) -> bool:
         return False
     if len(workers) != attribute_of(pool, "_processes") or len(workers) > WORKERS_MAX:
         return False
+    if all(one.pid in stuck for one in workers.copy()):
+        return _is_at(passes_on, pool)
     if not _sends_nothing(sends, queue) or not is_blocked(tasks, "read"):
         return False
     pipe, lock = other_end_at(tasks), attribute_of(attribute_of(attribute_of(pool, "_inqueue"), "_rlock"), "_semlock")
-    if pipe is None or not all(_waits_for_task(one.pid, pipe, lock) for one in workers.copy()):
+    if pipe is None or not all(one.pid in stuck or waits_for_task(one.pid, pipe, lock) for one in workers.copy()):
         return False
     return _sends_nothing(sends, queue) and is_blocked(tasks, "read") and _is_at(passes_on, pool)
 
@@ -191,7 +228,7 @@ def _sends_nothing(sends: CallStack, queue: Any) -> bool:
     return qualname_of(frame.f_code) == "Pool._handle_tasks" and names.get("taskseq") is None and bool(queue.empty())
 
 
-def _waits_for_task(pid: int, pipe: str, lock: Any) -> bool:
+def waits_for_task(pid: int, pipe: str, lock: Any) -> bool:
     """Whether a worker waits at the pipe for tasks, or for the lock by which it would read there."""
     try:
         number, *arguments = (_PROC / str(pid) / "syscall").read_text().split()
