@@ -2315,6 +2315,13 @@ MUTANTS = (
         "tests/client/waits/test_stuck_children.py::test_a_member_reports_for_itself",
     ),
     Mutant(
+        "an executor that has started a thread since the fork has none",
+        "stilltrue.runtime.waits.resolvers.executors",
+        "all(map(has_ended, threads.copy()))",
+        "any(map(has_ended, threads.copy()))",
+        "tests/client/waits/resolvers/test_executors.py::test_what_a_fork_has_left_behind_is_never_taken",
+    ),
+    Mutant(
         "what a pool's other worker runs is lost with a stuck one's",
         "stilltrue.runtime.waits.process_pools.pools",
         "one.pid in stuck or waits_for_task(one.pid, pipe, lock)",

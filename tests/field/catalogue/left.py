@@ -29,6 +29,18 @@ ENTRIES = (
         predicate="orphaned-resource",
     ),
     Entry(
+        program="executor_after_fork",
+        source="widely known",
+        library="concurrent.futures, os.fork",
+        what="A process forks after its executor has started threads; none of them runs in the child, and an item waits there.",
+        near={
+            "limit": "`result` has a timeout",
+            "submits": "another thread of the child submits an item later, which starts a thread",
+            "own": "the child has an executor of its own, which is slow",
+        },
+        predicate="orphaned-resource",
+    ),
+    Entry(
         program="left_place",
         source="widely known",
         library="asyncio",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, thread, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import pytest
 from asgiref.sync import SyncToAsync
 
+from stilltrue.model import has_ended
+from stilltrue.protocol.report import PartyTarget
 from stilltrue.runtime.introspection.cut.observation import Observer
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from tests.client.look.worlds import look_at, of, report_when
@@ -220,3 +223,33 @@ def test_a_task_that_gathers_futures_without_known_completers_is_active(front: F
     asyncio.run(main())
     assert not [wait for wait in seen[0].waits if "/task:" in wait.waiter and "worker_0" in str(wait.among)]
     executor.shutdown()
+
+
+class Left(threading.Thread):
+    """A thread's object as a fork leaves it in the child: it has ended, and keeps what it was begun with."""
+
+    def run(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("has_thread", [False, True])
+def test_what_a_fork_has_left_behind_is_never_taken(front: Front, has_thread: bool) -> None:
+    executor = ThreadPoolExecutor(2, "worker")
+    left = Left(args=(ref(executor), executor._work_queue))
+    left.start()
+    left.join()
+    threads: Any = executor._threads
+    threads.update({left, threading.current_thread() if has_thread else left})
+    registry: Any = thread._threads_queues
+    registry[left] = executor._work_queue
+    executor._idle_semaphore.release()  # a thread was idle
+    item = executor.submit(int)
+    front.start("caller", item.result)
+    if has_thread:
+        assert is_unseen(front.report_when_still("caller"), "thread:caller")
+    else:
+        (target,) = front.seen("thread:caller").among
+        assert isinstance(target, PartyTarget)
+        assert has_ended(target.party)
+    item.set_result(0)
+    front.let_go()

@@ -118,10 +118,13 @@ class SeenWait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Queued:
-    """A queued item: its future, the threads of which one must finish first, and their executor (None: gone)."""
+    """A queued item: its future, the threads of which one must finish first, and their executor (None: gone).
+
+    In a forked process ``workers`` may be those that were left behind.
+    """
 
     future: Any
-    workers: tuple[int, ...]
+    workers: tuple[int, ...] | tuple[EndedHolder]
     executor: Any
 
 

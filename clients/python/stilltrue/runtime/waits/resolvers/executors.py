@@ -10,6 +10,9 @@ Rules:
    the executor's private names.
 3. A task that gathers or shields several futures waits for the threads and tasks that work on them. If it needs all of them, it
    waits for those under way, as the queued ones begin only afterwards.
+4. A fork leaves the executor's threads behind: the child's copy of the executor has their objects, but none of them runs. What
+   is queued there, before the fork or after it, waits for threads that have ended, until a party submits another item: that may
+   start one.
 """
 
 from __future__ import annotations
@@ -22,12 +25,16 @@ from dataclasses import replace
 from itertools import pairwise
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import awaits_tasks, read
-from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Queued, Resolver, SeenWait
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.resolvers.thread_pools import has_ended
+from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, ProcessView, Queued, Resolver, SeenWait
 
 _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads run
 _ITEM = thread._WorkItem  # noqa: SLF001
@@ -36,6 +43,9 @@ _ITEMS_MAX = 10_000
 _CANCEL = "cancel_futures"
 GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
 """Names that code uses to give an executor more threads, or to run its items itself."""
+
+
+_BY_ANY = GROWING | {"submit", "map", "run_in_executor", "to_thread"}
 
 
 def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
@@ -58,7 +68,24 @@ def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
         executor = None if reference is None else reference()
         if key not in idle and _has_all(executor, len(workers[key])):
             found.update({id(one): Queued(one, tuple(workers[key]), executor) for one in _futures_in(queue)})
-    return found
+    return found | {id(one.future): one for one in _left_behind()}
+
+
+def _left_behind() -> Iterator[Queued]:
+    """Rule 4."""
+    for reference in thread._threads_queues.data.copy():  # type: ignore[attr-defined]  # noqa: SLF001 - all threads of executors
+        worker = reference()
+        arguments = attribute_of(worker, "_args") if has_ended(worker) else ()  # a thread that ends by itself drops them
+        executor = arguments[0]() if type(arguments) is tuple and arguments and type(arguments[0]) is ref else None
+        if executor is not None and _has_no_threads(OwnRef(executor)):
+            gone = (EndedHolder("the threads of its executor"),)
+            yield from (Queued(one, gone, executor) for one in _futures_in(attribute_of(executor, "_work_queue")))
+
+
+def _has_no_threads(executor: OwnRef) -> bool:
+    """Whether none of an executor's threads runs."""
+    threads = attribute_of(executor(), "_threads")
+    return type(threads) is set and bool(threads) and all(map(has_ended, threads.copy()))
 
 
 def _initializes(frames: Sequence[FrameType]) -> bool:
@@ -110,7 +137,16 @@ def behind(on: Any, things: Sequence[Any], view: ProcessView) -> SeenWait | None
     handles += _cancellable(items, view)
     what = "a queued item of an executor whose threads are all busy: {}"
     wait = SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
-    return replace(wait, ended_through=_executors(items), ending_names=GROWING)
+    wait = replace(wait, ended_through=_executors(items), ending_names=GROWING)
+    left = [one.executor for one in items if isinstance(one.workers[0], EndedHolder)]
+    if not left:
+        return wait
+    still = functools.partial(_have_no_threads, tuple(map(OwnRef, left)))
+    return replace(wait, what="an item that {} never took: a fork left them behind", ending_names=_BY_ANY, still=still)
+
+
+def _have_no_threads(executors: Iterable[OwnRef]) -> bool:
+    return all(map(_has_no_threads, executors))
 
 
 def _read_task(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
