@@ -73,8 +73,11 @@ def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
 
 def _left_behind() -> Iterator[Queued]:
     """Rule 4."""
+    running = compat.threads()  # read once: there may be a thousand threads
     for reference in thread._threads_queues.data.copy():  # type: ignore[attr-defined]  # noqa: SLF001 - all threads of executors
         worker = reference()
+        if worker is None or running.get(worker.ident) is worker:
+            continue
         arguments = attribute_of(worker, "_args") if has_ended(worker) else ()  # a thread that ends by itself drops them
         executor = arguments[0]() if type(arguments) is tuple and arguments and type(arguments[0]) is ref else None
         if executor is not None and _has_no_threads(OwnRef(executor)):
