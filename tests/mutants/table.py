@@ -542,9 +542,9 @@ MUTANTS = (
     # what the agent records
     Mutant(
         "a thread that waits is idle",
-        "stilltrue.protocol.recorder",
-        "if not (self._made or self._served or held_up(waits, self._parked)):",
-        "if not (self._made or self._served):",
+        "stilltrue.protocol.local_state",
+        "if not (self.made or self.served or held_up(self.waits, self.seen.parked)):",
+        "if not (self.made or self.served):",
         "tests/client/protocol/test_recorder.py::test_a_process_whose_thread_waits_is_blocked_and_not_idle",
         quick=True,
     ),

@@ -8,8 +8,9 @@ from typing import Any
 
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, SnapshotId
 from stilltrue.protocol.books.answered_calls import CallerMemory, Callers
+from stilltrue.protocol.local_state import LocalState
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import LocalWait, Report
+from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 
@@ -87,9 +88,9 @@ def no_doubt(right: Function) -> Function:
 def reactive_is_idle(right: Function) -> Function:
     """A reactive process counts as idle although it still serves."""
 
-    def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
-        found: Activity = right(self, waits)
-        return Activity.IDLE if found is Activity.ACTIVE and self._activities.all_idle and not self._made else found
+    def activity(self: LocalState) -> Activity:
+        found: Activity = right(self)
+        return Activity.IDLE if found is Activity.ACTIVE and not self.made else found
 
     return activity
 

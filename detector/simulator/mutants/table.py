@@ -22,9 +22,10 @@ from detector.predicates.phase_ended import PhaseEnded
 from detector.simulator.mutants import constant, in_cures, in_detector, in_recorder
 from detector.simulator.mutants.hunt import Break, Breaking, Mutant
 from detector.simulator.simulated_detector import SimulatedDetector
-from stilltrue.protocol import recorder
+from stilltrue.protocol import local_state
 from stilltrue.protocol.books.answered_calls import CallerMemory, Callers
 from stilltrue.protocol.books.calls_in_doubt import Doubts
+from stilltrue.protocol.local_state import LocalState
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Recorder
 
@@ -160,7 +161,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "10", "there is no second look", "store streams", "live", (SimulatedDetector, "_suspicion", in_detector.suspects_none)
     ),
-    _mutant("10", "a changed wait counts as unchanged", "store", "safe", (recorder, "_look_at", in_detector.all_unchanged)),
+    _mutant("10", "a changed wait counts as unchanged", "store", "safe", (local_state, "_look_at", in_detector.all_unchanged)),
     _mutant(
         "cancellation", "no caller ever cancels", "cancels", "safe, exact", (Cancellation, "ways", in_detector.never_cancelled)
     ),
@@ -183,7 +184,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a reactive process that serves is idle",
         "failures deadlines",
         "safe",
-        (Recorder, "_activity", in_recorder.reactive_is_idle),
+        (LocalState, "activity", in_recorder.reactive_is_idle),
         (Verifier, "_idleness", in_detector.never_doubted),
     ),
     _mutant(
@@ -320,6 +321,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "a victim that has moved on is aborted",
         "cures",
         "cure, safe",
-        (recorder, "_look_at", in_detector.all_unchanged),
+        (local_state, "_look_at", in_detector.all_unchanged),
     ),
 )

@@ -26,8 +26,8 @@ each call. Calls go through the states of :mod:`stilltrue.protocol.books.call_st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from stilltrue.model import (
@@ -55,7 +55,6 @@ from stilltrue.protocol.books.call_state import (
     START,
     TAKE,
     ClientState,
-    ServerState,
 )
 from stilltrue.protocol.books.calls_in_doubt import Doubts
 from stilltrue.protocol.books.ledger import (
@@ -66,13 +65,12 @@ from stilltrue.protocol.books.ledger import (
     OpenWait,
     ServedContext,
     ServerCall,
-    held_up,
-    is_blocked,
 )
 from stilltrue.protocol.colour_jumps import ColourJumps
+from stilltrue.protocol.local_state import LocalState, PoolSize, local_state
 from stilltrue.protocol.observation import Observation, observe_nothing
-from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target
-from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.protocol.report import Caller, Hold, Report, Target
+from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import KNOWN_LENGTH_MAX, NUMBER_BITS, Stamp, mark_of, sender_text
 from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import EventLog
@@ -83,8 +81,6 @@ METHODS_MAX = 1_024
 AWAITED = ClientState.AWAITED  # looking up an enum member is slow
 NOBODY = PartyName("")
 """Stands for the process as a whole."""
-_QUEUED = (ServerState.QUEUED, ServerState.ABANDONED)
-PoolSize = int | Callable[[], int | None] | None
 _new = tuple.__new__  # twice as fast as calling Stamp(), and each message needs a stamp
 
 
@@ -129,11 +125,6 @@ class Recorder:
         self._bounds = bounds = bounds or Bounds()
         self._jumps = ColourJumps(bounds.colour_jump_max, bounds.colours_per_second)
         self._observe = observe
-        self._held: frozenset[PartyName] = frozenset()
-        self._all_holds: tuple[Hold, ...] = ()
-        self._parked: frozenset[WaitNumber] = frozenset()
-        self._intercepted: Mapping[PartyName, float | None] = {}
-        self._unanswered: Mapping[PartyName, PartyName] = {}
         self._next_call: Any = 1  # a CallNumber; Any, since CallNumber(...) would cost a function call each time
         self._next_wait: Any = 1  # a WaitNumber
         self._next_party = 1
@@ -619,14 +610,8 @@ class Recorder:
     def look(self, request: LookRequest, now: float) -> Look:
         """Look at each suspect now (rule 10): whether all its waits are still in force, and when the first ends by itself."""
         self.poll_callers()
-        waits: dict[PartyName, dict[WaitNumber, LocalWait]] = {}
-        for wait in self._all_waits(now):
-            waits.setdefault(wait.waiter, {})[wait.number] = wait
-        return Look(
-            snapshot=request.snapshot,
-            parties=tuple(_look_at(suspect, waits.get(suspect.party, {})) for suspect in request.suspects),
-            happenings=self.happenings,
-        )
+        parties = self._local_state(now).look_at(request.suspects)
+        return Look(snapshot=request.snapshot, parties=parties, happenings=self.happenings)
 
     def story(self, of: CallNumber | PartyName) -> list[str]:
         """The logged events of the call with this number, or of a party: see :class:`EventLog`."""
@@ -641,64 +626,30 @@ class Recorder:
         self.poll_callers()
         if self._log_event is not None:
             self._log_event((self.happenings, snapshot, "cut", None))
-        waits = self._all_waits(now)
-        served = tuple(self._served.values())
-        queued: dict[str, int] = {}
-        for call in served:
-            if call.state in _QUEUED:
-                queued[call.pool] = queued.get(call.pool, 0) + 1
+        state = self._local_state(now)
         return Report(
             process=self.process,
             snapshot=snapshot,
             after=after,
             cut_at=now,
             next_number=self._next_call,
-            activity=self._activity(waits),
-            made=tuple(made.freeze() for made in (*self._made.values(), *self._in_doubt.values())),
-            served=tuple(self._served_call(call) for call in served),
+            activity=Activity.ACTIVE if self._inherited or not self._activities.all_idle else state.activity(),
+            made=tuple(made.freeze() for made in (*state.made, *self._in_doubt.values())),
+            served=state.served_calls(),
             seen=self._callers.seen(),
-            pools=tuple(_pools(self._pools, queued)),
-            waits=waits,
-            holds=self._all_holds,
+            pools=tuple(state.pools(self._pools)),
+            waits=state.waits,
+            holds=state.holds,
             facts=dict(self._facts),
             labels=self._labels,
             lost=self.lost,
             happenings=self.happenings,
         )
 
-    def _served_call(self, call: ServerCall) -> ServedCall:
-        """The call as reported: not interruptible while its event loop is blocked, served if interceptors work on it.
-
-        If nobody can answer it, it is served by the party that stands for its ended handler.
-        """
-        frozen = call.freeze()
-        if call.party in self._unanswered:
-            return replace(frozen, party=self._unanswered[call.party])
-        if call.party in self._intercepted and call.state is ServerState.QUEUED and not call.pool:
-            ends = [end for end in (call.deadline, self._intercepted[call.party]) if end is not None]
-            frozen = replace(frozen, serving=True, deadline=min(ends, default=None))
-        return replace(frozen, interruptible=False) if call.interruptible and call.party in self._held else frozen
-
-    def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
-        """Every open wait, with the time by which its waiter is freed anyway."""
-        waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
-        waits += [wait.freeze() for wait in self._waits.values()]
-        seen = self._observe(now)
-        self._held, self._parked, self._intercepted = seen.held, seen.parked, seen.intercepted
-        self._unanswered = seen.unanswered
-        self._all_holds = seen.merge_holds(hold for held in self._holds.values() for hold in held)
-        interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]
-        ends = {call.party: call.deadline for call in interruptible if call.deadline is not None}
-        return seen.merge_waits(waits, ends, now)
-
-    def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
-        if self._inherited or not self._activities.all_idle:
-            return Activity.ACTIVE
-        if not (self._made or self._served or held_up(waits, self._parked)):
-            return Activity.IDLE
-        waiters = {wait.waiter for wait in waits} | self._unanswered.keys()
-        blocked = is_blocked(self._made.values(), self._served.values(), waiters)
-        return Activity.BLOCKED if blocked else Activity.ACTIVE
+    def _local_state(self, now: float) -> LocalState:
+        return local_state(
+            self._made.values(), self._served.values(), self._waits.values(), self._holds, observe=self._observe, now=now
+        )
 
     @property
     def calls(self) -> int:
@@ -752,19 +703,3 @@ class Recorder:
             floor = self._doubts.floor(floor)
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor, ""))
         return stamp
-
-
-def _pools(opened: Mapping[str, PoolSize], queued: Mapping[str, int]) -> Iterator[Pool]:
-    """The pools, without those that are gone and have no queue."""
-    for name, size in opened.items():
-        now = size() if callable(size) else size
-        if now != 0 or name in queued:
-            yield Pool(name=name, size=now or None, queued=queued.get(name, 0))
-
-
-def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLook:
-    """Compare a suspect's waits at the cut with its present ones. A wait may have gained targets (ways out), never lost any."""
-    if any(number not in waits for number in suspect.waits):
-        return PartyLook(party=suspect.party, unchanged=False)
-    ends = (waits[number].deadline for number in suspect.waits)
-    return PartyLook(party=suspect.party, unchanged=True, deadline=min((end for end in ends if end is not None), default=None))

@@ -21,7 +21,8 @@ from typing import Any
 from stilltrue.model import CallNumber, Facts, PartyName, ProcessId, SnapshotId, WaitNumber
 from stilltrue.protocol.books.call_state import ServerState
 from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServedContext, ServerCall
-from stilltrue.protocol.recorder import PoolSize, Recorder
+from stilltrue.protocol.local_state import PoolSize
+from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
