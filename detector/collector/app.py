@@ -116,9 +116,7 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
         port = bind(server, settings.host, settings.port, files, log)
         await server.start()
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-        listening = Listening(address=str(address_of(settings.host, port)), metrics=metrics)
-        log.info("collecting", grpc=listening.address, coordinator=settings.coordinator.address, metrics=metrics)
-        yield listening
+        yield Listening(address=str(address_of(settings.host, port)), metrics=metrics)
     finally:
         relaying.cancel()
         checking.cancel()

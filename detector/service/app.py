@@ -150,7 +150,6 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         tasks = [asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))]
         tasks += [asyncio.create_task(one.run()) for one in (service_pods, pod_events, roles) if one is not None]
         listening = Listening(host=settings.host, port=port, http_host=settings.http_host, http_port=http_port)
-        log.info("listening", grpc=listening.grpc, http=listening.http, data=settings.data)
         try:
             yield listening
         finally:

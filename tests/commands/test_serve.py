@@ -39,6 +39,26 @@ async def test_serve_prints_its_addresses_and_stops_on_a_signal(serve: Any, tmp_
             assert (events[0], events[-1]) == ("listening", "stopped")
 
 
+async def test_a_terminal_shows_the_addresses_once(tmp_path: Path) -> None:
+    ours, its = os.openpty()
+    detector = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "detector.cli", "serve", "--port", "0", "--http-port", "0", "--data", str(tmp_path),
+        stdout=its, stderr=its,
+    )  # fmt: skip
+    os.close(its)
+    shown = b""
+    async with asyncio.timeout(60):
+        while b"listening" not in shown:
+            shown += await asyncio.to_thread(os.read, ours, 65536)
+        detector.send_signal(signal.SIGTERM)
+        while b"event=stopped" not in shown:
+            shown += await asyncio.to_thread(os.read, ours, 65536)
+        assert await detector.wait() == 0
+    os.close(ours)
+    assert shown.count(b"listening") == 1
+    assert shown.count(b"grpc=127.0.0.1:") == 1
+
+
 async def test_ctrl_c_ends_a_coordinator_that_waits_for_kafka(begin: Any, tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")
     coordinator = await begin("serve", "--kafka", "127.0.0.1:1", "--port", "0", "--http-port", "0", "--data", str(tmp_path))

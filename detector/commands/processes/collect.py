@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_properties
-from detector.collector.app import Collecting, CollectorRefusedError
+from detector.collector.app import Collecting, CollectorRefusedError, Listening
 from detector.collector.app import collect as run_collector
 from detector.collector.relay import Coordinator
+from detector.commands.shared.announcement import announce
 from detector.commands.shared.connection import security_options
 from detector.commands.shared.options import FILE, log_format_option, metrics_option
 from detector.commands.shared.own_process import mark_as_detectors
@@ -84,6 +85,11 @@ def collect(
     """
     configure(log_format)
     mark_as_detectors()
+
+    def started(listening: Listening) -> None:
+        line = f"collecting {listening} coordinator={coordinator}"
+        announce(line, "collecting", grpc=listening.address, coordinator=coordinator, metrics=listening.metrics)
+
     try:
         for each in coordinator.split(","):
             parse_address(each)
@@ -101,7 +107,7 @@ def collect(
             allow_plaintext=allow_plaintext,
             metrics=metrics,
         )
-        asyncio.run(run_collector(settings, lambda listening: click.echo(f"collecting {listening} coordinator={coordinator}")))
+        asyncio.run(run_collector(settings, started))
     except AddressError as error:
         raise CommandError(f"--coordinator: {error}") from None
     except (AddressInUseError, CollectorRefusedError, RecordsUnavailableError, SecurityError) as error:

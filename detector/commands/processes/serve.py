@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from detector.assembly.cluster import RecordsUnavailableError
+from detector.commands.shared.announcement import announce
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_installed, check_settings
@@ -116,7 +117,8 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
 
     def started(listening: Listening) -> None:
         http = f"http://{listening.http}"
-        click.echo(f"listening grpc={listening.grpc} metrics={http}/metrics pages={http}/ data={settings.data}")
+        line = f"listening grpc={listening.grpc} metrics={http}/metrics pages={http}/ data={settings.data}"
+        announce(line, "listening", grpc=listening.grpc, http=listening.http, data=settings.data)
 
     try:
         asyncio.run(run_service(settings, started))
