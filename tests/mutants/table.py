@@ -591,6 +591,28 @@ MUTANTS = (
         "tests/client/protocol/test_step.py::test_facts_sent_with_a_call_are_not_sent_again_with_the_reply",
     ),
     Mutant(
+        "a step with the reply takes what the request carried before it gives it away",
+        "stilltrue.protocol.recorder",
+        """        else:
+            if step.taking and served is not None:
+                self._take(served)
+""",
+        """            if step.taking:
+                self._take(served)
+        else:
+            if step.taking and served is not None:
+                self._take(served)
+""",
+        "tests/client/protocol/test_step.py::test_what_came_with_the_request_and_returns_with_the_reply_stays_in_transit",
+    ),
+    Mutant(
+        "what a step carried without a message has left",
+        "stilltrue.protocol.recorder",
+        "if step.carried and not step.spent:",
+        "if False:",
+        "tests/client/protocol/test_step.py::test_what_changes_with_a_message_that_was_not_recorded_is_unknown",
+    ),
+    Mutant(
         "any open step swallows the reply",
         "stilltrue.protocol.recorder",
         "step = self._in_steps.get(made.number) if self._in_steps else None",

@@ -139,6 +139,40 @@ def test_a_step_with_the_reply_is_dropped_if_the_handler_fails() -> None:
         assert (report.facts, dict(answer.facts)) == (facts, {} if failed else {"token": 1})
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_came_with_the_request_and_returns_with_the_reply_stays_in_transit(failed: bool) -> None:
+    a = recorder()
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served)
+    step = Step(served)
+    step.takes()
+    step.fact(token=0)
+    step.carries(token=1)
+    step.with_reply()
+    a.closed(step, 0.0)
+    before = cut(a, 1)
+    assert (before.served[0].taken, before.facts) == (False, {}), "still with the request"
+    a.replied(served, failed=failed)
+    answer = cut(a, 2).seen[0].answer(CallNumber(1))
+    assert answer is not None
+    assert (answer.taken, dict(answer.facts)) == ((False, {}) if failed else (True, {"token": 1}))
+
+
+@pytest.mark.parametrize(("carried", "sent", "found"), [(True, True, 0), (True, False, UNKNOWN_FACT), (False, False, 0)])
+def test_what_changes_with_a_message_that_was_not_recorded_is_unknown(carried: bool, sent: bool, found: object) -> None:
+    a, step = recorder(), Step()
+    a.fact({"token": 1})
+    step.fact(token=0)
+    if carried:
+        step.carries(token=1)
+    if sent:
+        a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    a.closed(step, 0.0)
+    assert cut(a, 1).facts == {"token": found}
+    a.fact({"token": 1})
+    assert cut(a, 2).facts == {"token": 1}
+
+
 def test_facts_sent_with_a_call_are_not_sent_again_with_the_reply() -> None:
     a = recorder()
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)

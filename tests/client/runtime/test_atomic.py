@@ -178,6 +178,64 @@ async def test_the_facts_of_a_cancelled_call_are_in_doubt_once_it_is_cancelled(p
             await call
 
 
+def test_a_token_is_still_here_or_unknown_if_an_error_comes_before_its_message(passing: Passing) -> None:
+    passing.giver.fact(token=1)
+
+    def no_peer(request: bytes) -> bytes:
+        raise KeyError("no peer")
+
+    with pytest.raises(KeyError):
+        _carried(passing.giver, no_peer)
+    assert passing.give().facts == {"token": UNKNOWN_FACT}
+    passing.giver.fact(token=1)
+    assert passing.give().facts == {"token": 1}
+
+
+SENDS = {"a reply": (b"x", None), "a reply that a serializer reads": ([1], bytes)}
+SENDS_NOT = {"no reply": (None, bytes), "a reply of another type": (object(), bytes)}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("shell", ["threads", "loop", "pool of a loop"])
+@pytest.mark.parametrize("what", [*SENDS, *SENDS_NOT])
+async def test_facts_leave_with_a_reply_only_if_grpc_can_send_it(alone: Alone, shell: str, what: str) -> None:
+    taker = alone("taker")
+    taker.fact(token=1)
+    reply, serializer = (SENDS | SENDS_NOT)[what]
+
+    def fetch(request: bytes, context: Any) -> Any:
+        with taker.atomic() as step:
+            step.fact(token=0)
+            step.carries(token=1)
+            step.with_reply()
+        return reply
+
+    async def fetch_on_loop(request: bytes, context: Any) -> Any:
+        return fetch(request, context)
+
+    behaviour: Any = fetch_on_loop if shell == "loop" else fetch
+    handler: Any = grpc.unary_unary_rpc_method_handler(behaviour, response_serializer=serializer)
+    handlers = [grpc.method_handlers_generic_handler("t.T", {"Fetch": handler})]
+    server: Any
+    if shell == "threads":
+        server = grpc.server(ThreadPoolExecutor(1), handlers, [taker.server_interceptor()])
+    else:
+        server = grpc.aio.server(ThreadPoolExecutor(1), handlers, [taker.aio_server_interceptor()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    started = server.start()
+    if started is not None:
+        await started
+    async with alone("giver").channel(grpc.aio.insecure_channel(f"127.0.0.1:{port}")) as channel:
+        fetch_it: Any = channel.unary_unary("/t.T/Fetch")
+        call = fetch_it(b"")
+        assert (await call.code() is grpc.StatusCode.OK) == (what in SENDS)
+    report = Snapshots(taker)()
+    assert report.facts == {"token": 0 if what in SENDS else 1}
+    assert [dict(answer.facts) for answer in report.seen[0].answered] == [{"token": 1} if what in SENDS else {}]
+    stopped = server.stop(None)
+    await stopped if asyncio.iscoroutine(stopped) else stopped.wait()
+
+
 def test_a_reply_taken_in_a_step_is_received_at_its_end(passing: Passing) -> None:
     passing.taker.fact(token=1)
     with passing.giver.atomic() as step:

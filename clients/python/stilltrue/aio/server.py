@@ -161,6 +161,7 @@ class _PoolHandler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic 
         call = IncomingCall(self.session, served)
         call.seconds_max = self.seconds_max
         call.endpoint = self.server if self.server.wants_peer else None
+        call.response_serializer = self.response_serializer
         setattr(self, self.kind, self.recorded(call, self.behaviour, self.request_streaming))
 
 
@@ -227,7 +228,7 @@ async def _coroutine(call: _Handler, request: Any, context: Any) -> Any:
         coroutine = call.behaviour(request, RecordedContext(context, call))
         if root is not None:
             root.coroutine = coroutine
-        return await coroutine
+        return call.returned(await coroutine)
     except asyncio.CancelledError:
         await _abort_if_cured(call, context)
         call.session.parties.unanswered.perhaps(call.served)
@@ -291,7 +292,7 @@ class _InPool(PoolTask):
         known = RecordedSyncContext(context, call)
         try:
             with call.acting():
-                return self._behaviour(IncomingSyncRequests(request, call) if self._streamed else request, known)
+                return call.returned(self._behaviour(IncomingSyncRequests(request, call) if self._streamed else request, known))
         except Exception:
             _abort_in_pool_if_cured(call, known)
             raise

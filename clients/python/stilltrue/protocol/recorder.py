@@ -292,12 +292,15 @@ class Recorder:
         served, message = step.served, step.message
         if message is not None:
             self._in_steps.pop(message.number, None)
-        if step.taking and served is not None:
-            self._take(served)
         if step.replying and served is not None:
-            served.reply = ({} if step.spent else step.carried, step.changes)
-        elif step.changes:
-            self.fact(step.changes)
+            served.reply = ({} if step.spent else step.carried, step.changes)  # a success also takes the request's facts
+        else:
+            if step.taking and served is not None:
+                self._take(served)
+            if step.carried and not step.spent:  # an error came first, or no call was recorded: what has left is unknown
+                step.changes = dict.fromkeys(step.changes, UNKNOWN_FACT)
+            if step.changes:
+                self.fact(step.changes)
         if step.lost:
             self._facts.update({name: unknown for name, unknown in step.lost.items() if name not in step.changes})
         if message is not None and step.outcome is not None:
@@ -447,8 +450,8 @@ class Recorder:
     def replied(self, served: ServerCall, failed: bool = False, stamped: bool = False) -> Stamp | None:
         """A call has been served. Returns the stamp of its reply if it needs one, or if ``stamped`` (rule 1). Idempotent.
 
-        Changes that a step deferred to the reply take effect now (rule 7). ``failed``: the call ended with an error or without
-        a reply; the step's changes are then dropped, and facts of the request that were not taken go back with the error.
+        What a step deferred to the reply takes effect now (rule 7). ``failed``: the call ended with an error or without
+        a reply; that is then dropped, and facts of the request that were not taken go back with the error.
         """
         if self._served.get(served.serial) is served:
             del self._served[served.serial]

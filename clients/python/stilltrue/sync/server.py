@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from stilltrue.model import WaitNumber
-from stilltrue.protocol.books.ledger import ServerCall
+from stilltrue.protocol.books.ledger import NO_REPLY, ServerCall
 from stilltrue.runtime.calls.handler_classes import HandlerClasses
 from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, has_failed, receive_request
 from stilltrue.runtime.calls.pool import arriving, record_pool_of_server
@@ -242,7 +242,7 @@ class _UnaryUnary(_Handler):
         here.serving = before
         if self.callbacks is None and not self.over and type(context) is RecordedContext:  # :meth:`finish` inlined
             state = context._state  # noqa: SLF001
-            if state.code is None and not state.trailing_metadata:
+            if state.code is None and not state.trailing_metadata and served.reply is NO_REPLY:
                 self.over = True
                 if roots := self.session.parties.roots:
                     roots.pop(served.party, None)
@@ -254,6 +254,7 @@ class _UnaryUnary(_Handler):
                     self.withdraw()
                     live.report_failure("replying to a call")
                 return reply
+        self.returned(reply)
         self.finish(context)
         return reply
 

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from stilltrue.model import WaitNumber
-from stilltrue.protocol.books.ledger import ServerCall
+from stilltrue.protocol.books.ledger import NO_REPLY, ServerCall
 from stilltrue.runtime.calls.callbacks import Callbacks
 from stilltrue.runtime.calls.stamps import STAMP_KEYS, read_stamp, with_stamp
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX, current_task_of
@@ -53,6 +53,9 @@ class IncomingCall:
     """gRPC ends the call after this time, whatever its deadline."""
     endpoint: Endpoint | None = None
     """Its server's endpoint, if that is still unknown and can be learnt from the call."""
+    response_serializer: Callable[[Any], Any] | None = None
+    no_reply = False
+    """Whether gRPC answers with an error, since it cannot send what the behaviour returned."""
 
     def __init__(self, session: Session, served: ServerCall) -> None:
         """``served`` is its entry in the recorder."""
@@ -170,6 +173,15 @@ class IncomingCall:
 
     # -- the end; a second one changes nothing -------------------------------------------------------------------------
 
+    def returned(self, reply: Any) -> Any:
+        """Return ``reply``, once it is known whether it can be sent, if a step was deferred to it."""
+        if self.served.reply is not NO_REPLY and self.response_serializer is not None:
+            try:
+                self.response_serializer(reply)
+            except Exception:  # noqa: BLE001 - the application's serializer, which gRPC calls next
+                self.no_reply = True
+        return reply
+
     def end(self, trailing: Any, failed: bool = False) -> Any:
         """The call is answered: return ``trailing`` with the reply's stamp if it needs one, and no other stamp.
 
@@ -184,7 +196,7 @@ class IncomingCall:
         if self.callbacks is not None:
             self.callbacks.call_ends()
         try:
-            pair = self.live.replied(served, failed)
+            pair = self.live.replied(served, failed or self.no_reply)
             if pair is None and not trailing:
                 return trailing
             return with_stamp(trailing, None if served.caller is None else pair)  # rule 9: strangers get no stamp
