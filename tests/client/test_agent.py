@@ -24,6 +24,7 @@ import pytest
 
 import stilltrue
 from stilltrue import Agent, SettingRefusedError
+from stilltrue.launch import add_site
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.report import Report
 from stilltrue.settings import read_settings
@@ -286,6 +287,25 @@ def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector
         subprocess.run([sys.executable, "-c", script, name, address, patience], check=True, timeout=30)
     detector.wait_for(lambda: detector.kinds("met")[-1:] == ["goodbye"])
     assert not detector.kinds("alone")
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_an_exit_handler_registered_before_the_agent_runs_before_its_goodbye(detector: Any, attached: bool) -> None:
+    """It may make calls: termination was TRUE while it worked."""
+    before, after = (
+        "import stilltrue",
+        "import atexit, os, sys\n\natexit.register(lambda: os._exit(0 if agent.wait_until_joined(0) else 3))",
+    )
+    script = f"""
+{after if attached else before}
+{before if attached else after}
+agent = stilltrue.Agent("orders", instance="met", detector=sys.argv[1])
+assert agent.wait_until_joined(30)
+"""
+    environment = dict(os.environ)
+    if attached:
+        add_site(environment)
+    subprocess.run([sys.executable, "-c", script, detector.address], check=True, timeout=60, env=environment)
 
 
 BLOCKED = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from stilltrue.runtime import at_exit as _at_exit  # noqa: F401 - before the program registers exit handlers
 from stilltrue.version import __version__
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakMethod
+
+from stilltrue.runtime.at_exit import at_exit as run_last
 
 LAST = -100
 """Priority of a finalizer that runs after the application's own, which may still make calls, and after that of a queue of
@@ -33,7 +34,7 @@ def register(
     after_fork_in_child: Callable[[], None],
 ) -> None:
     """Call these methods of one object for as long as the object lives."""
-    atexit.register(_weakly(at_exit))
+    run_last(_weakly(at_exit))
     os.register_at_fork(
         before=_weakly(before_fork), after_in_parent=_weakly(after_fork_in_parent), after_in_child=_weakly(after_fork_in_child)
     )
