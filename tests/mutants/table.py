@@ -885,14 +885,14 @@ MUTANTS = (
     ),
     Mutant(
         "a sibling that joins after the cut cannot fail",
-        "stilltrue.runtime.look.ways_out.search",
+        "stilltrue.runtime.look.ways_out.unheld",
         'one.add_way_out(f"task {other.get_name()}, which may fail in the same task group", holder, other)',
         "pass",
         "tests/client/look/ways_out/test_ways_out_of_tasks.py::test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out",
     ),
     Mutant(
         "who awaits since the cut is not doubt",
-        "stilltrue.runtime.look.ways_out.search",
+        "stilltrue.runtime.look.ways_out.unheld",
         'one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"',
         "pass",
         "tests/client/look/ways_out/test_ways_out_of_tasks.py::test_a_task_that_has_begun_to_await_since_the_cut_is_doubt",
@@ -2177,7 +2177,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stopping server on a loop ends its calls after the grace period",
-        "stilltrue.runtime.look.ways_out.search",
+        "stilltrue.runtime.look.ways_out.unheld",
         "if end is not None and end > self._now:",
         "if False:",
         "tests/client/waits/resolvers/test_stopping_servers.py::test_a_task_that_awaits_the_end_of_its_server_waits_for_itself_until_the_grace_period_ends",
@@ -2542,7 +2542,7 @@ MUTANTS = (
     ),
     Mutant(
         "a thread that may accept a request later is no way out",
-        "stilltrue.runtime.look.ways_out.search",
+        "stilltrue.runtime.look.ways_out.closing",
         "acceptors(self._places, self._analysis) if any(only_servers_of(one.place) for one in found) else ()",
         "()",
         "tests/http/test_http_server.py::test_who_may_accept_the_request_or_close_the_server_is_a_way_out",

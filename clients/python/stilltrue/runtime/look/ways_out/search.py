@@ -18,23 +18,21 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.cut.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.linux.own_timers import processor_seconds_max
-from stilltrue.runtime.introspection.origins import feeds_requests, is_application, is_own_code, position_of
-from stilltrue.runtime.introspection.tasks import Task, blocking_future, siblings_of
+from stilltrue.runtime.introspection.origins import is_own_code, position_of
+from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.called_code.ending import clear_caches, ended_by, ends_far
 from stilltrue.runtime.look.called_code.methods import is_program_class
 from stilltrue.runtime.look.called_code.reachable_names import ReachableNames
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
-from stilltrue.runtime.look.progress.progress import NEVER
-from stilltrue.runtime.look.suspects import contexts_of, handles_of, only_servers_of, owners_of, streams_of
+from stilltrue.runtime.look.suspects import contexts_of, handles_of, streams_of
 from stilltrue.runtime.look.ways_out import actors, timers_and_callbacks
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.awaiters import all_awaiters
+from stilltrue.runtime.look.ways_out.closing import Closing
 from stilltrue.runtime.look.ways_out.effects import Effects, cancels
 from stilltrue.runtime.look.ways_out.findings import Found
-from stilltrue.runtime.look.ways_out.kinds.acceptors import acceptors
-from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, closers, closers_after_calls, signal_closers
 from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, requests_to_come
 from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
@@ -43,16 +41,15 @@ from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling
 from stilltrue.runtime.look.ways_out.named_reach import NamedReach
 from stilltrue.runtime.look.ways_out.proved import without_proved
 from stilltrue.runtime.look.ways_out.reach import Reach, named_by
+from stilltrue.runtime.look.ways_out.unheld import Unheld
 from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
 from stilltrue.runtime.waits.pipes.work import OwnWork
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.streams.calls_of_tasks import call_fed_by
-from stilltrue.runtime.waits.streams.writes import writes_item
 from stilltrue.runtime.waits.wait import SeenWait
 
-_MAY_BE_ACCEPTED = "gRPC may send its item before anybody reads: other calls on the connection can make more room"
 _ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
 _ALL_VARIABLES = frozenset({"f_locals"})
 _ALL_THREADS = frozenset({"threading", "enumerate"})
@@ -133,21 +130,22 @@ class Search:
             try:
                 effects = Effects(self._places, self._analysis, with_requests)
                 self._find_actors(effects, found, by_handle, by_awaiter, by_context, reach)
-                self._find_closers(found.values())
+                Closing(self._places, self._analysis, self._budget, self._open_calls, self._share_waits).find(found.values())
             finally:
                 with_requests.forget()
         finally:
             self._analysis.forget()
             clear_caches()  # application objects are not kept
         unread = (signalling_child() or self._greenlets() or _processor_limit()) if found else ""
+        unheld = Unheld(self._places, self._waiting, self._now)
         for one in found.values():
             one.doubt = one.doubt or unread
-            self._check_signals_and_server(one)
+            unheld.check(one)
             self._check_sessions(one)
             party = one.place.party
             one.doubt = one.doubt or self._file_locks.doubt_of(party) or self._shared_locks.doubt_of(party)
             one.doubt = one.doubt or self._own_work.doubt_of(party)
-            self._check_awaiters(one, found)
+            unheld.check_awaiters(one, found)
             if self._budget.spent:
                 one.doubt = one.doubt or "the look ran out of time"
         effects.end_through_fellow_waiters(self._bounded)
@@ -282,54 +280,6 @@ class Search:
             elif holder != one.place.party:
                 one.add_way_out("a callback due on its event loop", holder)
 
-    def _find_closers(self, found: Iterable[Found]) -> None:
-        """Find what may close a channel or stop a server that a suspect depends on, cancel all tasks, or end the process."""
-        found = list(found)
-        owned: dict[int, list[Found]] = {}
-        targets = []
-        for one in found:
-            for owner in compat.with_proxies(self._owners_of(one)):
-                owned.setdefault(id(owner), []).append(one)
-                targets.append(owner)
-        reach = Reach(targets, self._budget)
-        along_names = NamedReach(reach, self._budget)
-        for closer in (
-            *closers(self._places, self._analysis, self._budget),
-            *closers_after_calls(self._open_calls),
-            *signal_closers(self._places.loops()),
-            *(acceptors(self._places, self._analysis) if any(only_servers_of(one.place) for one in found) else ()),
-        ):
-            if not self._budget.large_step():
-                break
-            held: set[int] = set()
-            if targets and closer.roots:
-                held = reach.held(closer.roots, ends=True) | along_names.held(closer.roots, closer.names)
-            everything = any(root is ANYTHING for root in closer.roots)
-            hit = [one for owner in (owned if everything else held) for one in owned[owner]]
-            if closer.process:
-                hit = list(found)
-            if closer.tasks is not None:
-                hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
-            self._add_closer(closer, [one for one in hit if closer.owner not in self._excluded_closers(one)])
-
-    def _excluded_closers(self, one: Found) -> tuple[Any, ...]:
-        """The suspect's own thread or task, and library helpers that close nothing by themselves."""
-        return (one.place.task or one.place.ident, *one.helpers)
-
-    def _owners_of(self, one: Found) -> list[Any]:
-        above = (self._places.of_task(task, self._places.party_of(task)) for task in one.awaiters)
-        wait = None if one.place.party is None else self._share_waits.get(one.place.party)
-        own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
-        return own + [owner for place in above for owner in owners_of(place, self._places)]
-
-    def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
-        progress = closer.progress() if hit else NEVER
-        for one in hit:
-            if progress.by_itself:
-                one.add_way_out(closer.text, by=closer.owner)
-            else:
-                one.add_ways_out(closer.text, progress.parties - {one.place.party})
-
     def _add_requests(
         self,
         found: Mapping[PartyName, Found],
@@ -371,60 +321,6 @@ class Search:
         """Whether a future request takes and gives back a share of its own of what a party waits for."""
         wait = None if party is None else self._share_waits.get(party)
         return wait is not None and wait.has_own_share is not None and wait.has_own_share(request.codes)
-
-    def _check_signals_and_server(self, one: Found) -> None:
-        """Check what ends a wait without holding anything: signals, a stopping server, the feeder of a request stream."""
-        place = one.place
-        if self._places.is_on_main_thread(place) and (alarm := timers_and_callbacks.pending_alarm()):
-            one.add_way_out(alarm)
-        self._check_stop(one, place, "its server is being stopped")
-        self._check_request_feeder(one)
-
-    def _check_stop(self, one: Found, place: Place, text: str) -> None:
-        """Check whether the server of the call served at ``place`` is being stopped, which ends the call."""
-        end = self._places.end_of_grace(place, self._now)
-        if end is not None and end > self._now:
-            one.end_at(end)
-        elif end is not None:
-            one.add_way_out(text)
-
-    def _check_awaiters(self, one: Found, suspected: Container[PartyName]) -> None:
-        """Check the tasks that await a suspect, whose end ends its wait, and siblings that may fail."""
-        if one.place.task is None:
-            return
-        for task in (one.place.task, *one.awaiters):
-            party = self._places.party_of(task)
-            known = party in suspected
-            if task is not one.place.task:
-                above = self._places.of_task(task, party)
-                self._check_stop(one, above, "the server of a task that awaits it is being stopped")
-                if party not in self._waiting:
-                    one.add_way_out(f"task {task.get_name()}, which awaits it", party, task)
-                elif not known and party not in one.ways_out:
-                    one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"
-            for other in siblings_of(task, self._places.coroutine_of(task)):
-                holder = self._places.party_of(other)
-                if other is one.place.task or other in one.awaiters or other.done() or (known and holder in suspected):
-                    continue
-                one.add_way_out(f"task {other.get_name()}, which may fail in the same task group", holder, other)
-
-    def _check_request_feeder(self, one: Found) -> None:
-        """Check the application's request iterator: if it raises, the call ends."""
-        feeding = self._places.feeder_of(one.place, streams_of(one.handles))
-        if writes_item(one.place.frames):
-            one.doubt = one.doubt or _MAY_BE_ACCEPTED
-        if feeding is None or (feeding.task is None and feeding.ident == one.place.ident):
-            return
-        frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
-        if frame is None:  # a library's iterator, such as ``iter(queue.get, None)``
-            every = zip(feeding.frames, feeding.frames[1:], strict=False)
-            frame = next((inner for inner, outer in every if feeds_requests(outer.f_code)), None)
-        if frame is not None:
-            one.add_way_out(f"its request iterator, which may fail: {position_of(frame)}", feeding.party)
-        elif feeding.party in self._waiting:  # for the other end to read
-            one.add_way_out("its request iterator, which may fail once the current request has been sent", feeding.party)
-        else:  # it is asked again when the current request has been sent
-            one.doubt = one.doubt or "gRPC is sending one of its requests"
 
 
 def _processor_limit() -> str:
