@@ -15,7 +15,7 @@ from stilltrue.v1 import agent_pb2, snapshot_pb2
 from tests.commands.conftest import Ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
-LOST = 3
+MISSING, LOST = 2, 3
 
 
 async def lose(detector: Any, process: Any, *others: Any) -> None:
@@ -67,6 +67,20 @@ async def test_a_forgotten_process_that_still_runs_joins_again(played: Any, here
         await detector.join(b)
         while list(await detector.agents()) != ["a", "b"]:
             await asyncio.sleep(0.05)
+
+
+async def test_all_says_that_a_process_is_not_lost_yet(played: Any, here: Any, tmp_path: Path) -> None:
+    a, b = played.FakeProcess("a"), played.FakeProcess("b")
+    async with played.detecting(tmp_path, lease_seconds=60.0) as detector:
+        await detector.join(a, b)
+        await b.kill()
+        while (await detector.agents())["b"] != MISSING:
+            await asyncio.sleep(0.05)
+        ended = await here("forget", "--all", "--yes", "--detector", detector.address)
+        assert (ended.code, ended.out) == (1, "no process was forgotten\n")
+        assert "b is missing, but not lost yet: forget it once its lease has expired" in ended.err
+        assert "a is" not in ended.err
+        assert list(await detector.agents()) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

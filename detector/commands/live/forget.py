@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 import grpc
@@ -18,6 +17,8 @@ from detector.core.counting import counted
 from detector.core.times import local_time
 from detector.service.documents import written_agent
 from stilltrue.v1 import detector_pb2 as pb
+
+_NOT_YET = "{} is missing, but not lost yet: forget it once its lease has expired (serve --lease-seconds, 5 unless set)"
 
 
 @click.command(short_help="Forget lost processes that have ended.")
@@ -50,12 +51,17 @@ def forget(
     if bool(processes) == every:
         raise click.UsageError("name the processes to forget, or give --all ('stilltrue agents' lists the lost ones)")
     with detector_stub(endpoint) as stub:
+        forgotten, failures = [], []
         if not yes or every:
-            lost = _lost(stub, timeout_seconds)
-            processes = tuple(lost) if every else processes
+            members = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
+            lost = {agent.process.instance: agent for agent in members if agent.state == pb.AGENT_STATE_LOST}
+            if every:
+                processes = tuple(lost)
+                failures = [
+                    _NOT_YET.format(agent.process.instance) for agent in members if agent.state == pb.AGENT_STATE_MISSING
+                ]
             if not yes and not _agreed([lost[name] for name in processes if name in lost]):
                 sys.exit(1)
-        forgotten, failures = [], []
         for process in dict.fromkeys(processes):
             try:
                 forgotten.append(stub.Forget(pb.ForgetRequest(process=process), timeout=timeout_seconds).agent)
@@ -67,11 +73,6 @@ def forget(
     for text in failures:
         click.echo(f"stilltrue: {text}", err=True)
     sys.exit(1 if failures else 0)
-
-
-def _lost(stub: Any, timeout_seconds: float) -> dict[str, pb.Agent]:
-    found = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
-    return {agent.process.instance: agent for agent in found if agent.state == pb.AGENT_STATE_LOST}
 
 
 def _agreed(lost: Sequence[pb.Agent]) -> bool:
