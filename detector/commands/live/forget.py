@@ -51,7 +51,8 @@ def forget(
     if bool(processes) == every:
         raise click.UsageError("name the processes to forget, or give --all ('stilltrue agents' lists the lost ones)")
     with detector_stub(endpoint) as stub:
-        forgotten, failures = [], []
+        forgotten: list[pb.Agent] = []
+        failures: list[str | None] = []
         if not yes or every:
             members = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
             lost = {agent.process.instance: agent for agent in members if agent.state == pb.AGENT_STATE_LOST}
