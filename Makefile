@@ -30,7 +30,7 @@ ROLLING_MINUTES ?= 60
 # Some machines forbid Python to keep compiled modules: each of hundreds of processes that the tests start would compile all of its own.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: pictures help demo test longer longer-ci field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants mutants-ci bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
+.PHONY: pictures help demo test longer longer-ci field field-ci check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants mutants-ci bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -58,11 +58,14 @@ LONGER = $(shell grep -rlF mark.longer --include='test_*.py' tests)
 longer: setup ## the tests that take longest: several seconds each
 	$(PYTEST) $(LONGER) -m longer -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
-longer-ci: setup ## those of the longer tests that CI runs
+longer-ci: setup ## those of the longer tests that a landing runs
 	$(PYTEST) $(LONGER) -m "longer and not not_in_ci" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
 	$(PYTEST) tests/field -m field -n $(WORKERS_PROGRAMS) --max-worker-restart 2 --benchmark-disable
+
+field-ci: setup ## those of the published deadlocks that a landing runs (tests/field/landing.py)
+	$(PYTEST) tests/field -m "field and not not_in_ci" -n $(WORKERS_PROGRAMS) --max-worker-restart 2 --benchmark-disable
 
 check: lint types floors ## the inner loop, under a minute: lint, types, floors, and the quick tests that start no process
 	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) $(NONE_QUICK:%=--ignore %) -q -m "not slow and $(QUICK)" -n $(WORKERS_QUICK) $(IN_GROUPS) --benchmark-disable
@@ -127,10 +130,10 @@ proto-check: ## buf: STANDARD lint, and no breaking change against protos/baseli
 	npx --yes @bufbuild/buf@$(BUF_VERSION) breaking protos --against protos/baseline.binpb
 BUF_VERSION := 1.75.0
 
-truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes; CI runs truth-ci
+truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes
 	$(PYTEST) tests/truth -m truth -n $(CPUS) --benchmark-disable
 
-truth-ci: setup ## the same but the slowest
+truth-ci: setup ## those that a landing runs: all but the slowest
 	$(PYTEST) tests/truth -m "truth and not not_in_ci" -n $(WORKERS_PROGRAMS) --dist load --benchmark-disable
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)

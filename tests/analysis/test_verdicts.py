@@ -21,7 +21,7 @@ from tests.synthetic.random_snapshots import Judged
 
 @pytest.mark.longer
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [100, 5000])
+@pytest.mark.parametrize("size", [pytest.param(100, marks=pytest.mark.not_in_ci), 5000])
 def test_thousands_of_snapshots_in_batches_give_the_services_verdicts(long_run: Judged, size: int) -> None:
     batches = [long_run.snapshots.slice(at, size) for at in range(0, long_run.snapshots.num_rows, size)]
     got = [verdict_of(row) for batch in batches for row in verdicts_on(batch, long_run.predicates).to_pylist()]

@@ -13,6 +13,7 @@ SECONDS = 12.0
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_programs_freed_in_time_are_not_reported(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         said = Soak(harness).run(SECONDS)

@@ -102,6 +102,7 @@ os._exit(0)
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_a_program_that_forks_often_is_not_aborted_by_the_end_of_a_session() -> None:
     """It was, once in some thousand forks, by gRPC's core: on a busy machine more often."""
     every = [subprocess.Popen([sys.executable, "-c", PARENT, "25"], stderr=subprocess.PIPE) for _ in range(4)]

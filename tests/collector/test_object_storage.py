@@ -79,6 +79,7 @@ async def test_every_row_equals_that_of_a_single_detector(scene: Scene, tmp_path
 
 @pytest.mark.longer
 @pytest.mark.timeout(400)
+@pytest.mark.not_in_ci
 def test_assemble_reads_records_from_a_store_with_the_same_verdicts(tmp_path: Path) -> None:
     """Without a coordinator: its headers, and its answers to the rounds of looks, are there from the beginning."""
     wanted: dict[tuple[str | None, int, str], Verdict] = {}

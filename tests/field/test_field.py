@@ -13,6 +13,7 @@ import pytest
 from detector.demo.demos import Demo
 from detector.demo.harness import Harness, ManagedProcess
 from tests.field.entry import PROGRAMS, Entry, Where, entries
+from tests.field.landing import OF_A_LANDING
 from tests.field.servers import Servers
 
 pytestmark = pytest.mark.field
@@ -23,7 +24,12 @@ SECONDS_MIN = 2.0
 _PLACE = re.compile(r"^(.*):(\d+) in ")
 
 
-@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.program)
+def _as_parameter(entry: Entry) -> object:
+    marks = [] if entry.program in OF_A_LANDING else [pytest.mark.not_in_ci]
+    return pytest.param(entry, marks=marks, id=entry.program)
+
+
+@pytest.mark.parametrize("entry", map(_as_parameter, entries()))
 def test_field(entry: Entry, harness: Harness, demo: Demo, servers: Servers) -> None:
     for module in entry.modules:
         pytest.importorskip(module)

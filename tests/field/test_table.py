@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.field.entry import PROGRAMS, Entry, entries
+from tests.field.landing import OF_A_LANDING
 from tests.field.table import DOCUMENT, document
 
 
@@ -22,3 +23,7 @@ def test_an_entry_names_its_source_its_core_and_a_near_miss(entry: Entry) -> Non
 def test_every_program_has_its_entry() -> None:
     programs = {path.stem for path in PROGRAMS.glob("*.py")} - {"commands", "field_program", "files", "served", "terminating"}
     assert programs == {entry.program for entry in entries()}
+
+
+def test_what_a_landing_runs_is_in_the_catalogue() -> None:
+    assert {entry.program for entry in entries()} >= OF_A_LANDING

@@ -31,6 +31,7 @@ EXECUTOR = {"SPARK_EXECUTOR_MEMORY": "1g", "SPARK_DRIVER_URL": "spark://driver:7
 @pytest.mark.longer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.not_in_ci
 def test_the_rendered_application_runs_in_local_mode(rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17")

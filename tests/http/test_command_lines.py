@@ -29,18 +29,20 @@ _BACKGROUND = (*_UVICORN, "cycle_background:app")
 _REST = pytest.mark.not_in_ci
 COMMANDS = [
     pytest.param((*_UVICORN, "cycle_asgi:app"), id="uvicorn"),
-    pytest.param((*_UVICORN, "--workers", "2", "cycle_asgi:app"), id="workers of uvicorn"),
-    pytest.param((*_GUNICORN, "-k", "uvicorn.workers.UvicornWorker", "cycle_asgi:app"), id="uvicorn's worker of gunicorn"),
+    pytest.param((*_UVICORN, "--workers", "2", "cycle_asgi:app"), id="workers of uvicorn", marks=_REST),
+    pytest.param(
+        (*_GUNICORN, "-k", "uvicorn.workers.UvicornWorker", "cycle_asgi:app"), id="uvicorn's worker of gunicorn", marks=_REST
+    ),
     pytest.param((*_UVICORN, "cycle_aiohttp:app"), id="uvicorn, asked by aiohttp", marks=_REST),
     pytest.param(("cycle_aiohttp", "{port}"), id="uvicorn, run by the application's own module", marks=_REST),
-    pytest.param((*_HYPERCORN, "cycle_asgi:app"), id="hypercorn"),
+    pytest.param((*_HYPERCORN, "cycle_asgi:app"), id="hypercorn", marks=_REST),
     pytest.param((*_HYPERCORN, "--workers", "0", "cycle_asgi:app"), id="hypercorn in one process", marks=_REST),
     pytest.param((*_UVICORN, "cycle_bare:app"), id="uvicorn, without a framework", marks=_REST),
     pytest.param((*_HYPERCORN, "cycle_bare:app"), id="hypercorn, without a framework", marks=_REST),
     pytest.param(("cycle_aiohttp_web", "{port}"), id="aiohttp's own server"),
     pytest.param((*_GUNICORN, *_THREADS, "cycle_wsgi:app"), id="threads of gunicorn"),
-    pytest.param(("flask", "--app", "cycle_wsgi", "run", "--port", "{port}"), id="Flask's own server"),
-    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "cycle_wsgi:app"), id="waitress"),
+    pytest.param(("flask", "--app", "cycle_wsgi", "run", "--port", "{port}"), id="Flask's own server", marks=_REST),
+    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "cycle_wsgi:app"), id="waitress", marks=_REST),
     pytest.param((*_GUNICORN, *_THREADS, "cycle_bare_wsgi:app"), id="threads of gunicorn, without a framework", marks=_REST),
     pytest.param(
         ("waitress", "--listen=127.0.0.1:{port}", "cycle_bare_wsgi:app"), id="waitress, without a framework", marks=_REST
@@ -49,7 +51,7 @@ COMMANDS = [
     pytest.param(("cycle_bare_wsgi", "{port}", "wsgiref"), id="wsgiref, without a framework"),
     pytest.param(("cycle_bare_wsgi", "{port}", "werkzeug"), id="werkzeug, without a framework", marks=_REST),
     pytest.param(("cycle_stdlib", "{port}"), id="the standard library's own, asked by urllib"),
-    pytest.param(("cycle_django", "runserver", "127.0.0.1:{port}"), id="Django's runserver"),
+    pytest.param(("cycle_django", "runserver", "127.0.0.1:{port}"), id="Django's runserver", marks=_REST),
 ]
 
 
@@ -167,6 +169,7 @@ def test_a_server_that_stops_by_itself_prevents_a_report(
         ),
     ],
 )
+@pytest.mark.not_in_ci
 def test_a_cycle_through_a_background_task_after_the_reply(
     harness: Harness, services: Services, way: str, core: set[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_restarted_detector_finds_the_same_incident(harness: Harness, demo: De
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_the_applications_never_notice(harness: Harness, demo: Demo) -> None:
     """Calls go on, and none fails, while the detector is stopped, killed, absent, and back."""
     harness.start_scene("live_scenes:POOLS_LIGHT")

@@ -15,6 +15,7 @@ RAN = re.compile(r"^\[(gw\d+)\].* PASSED (tests/\S+?)::", re.MULTILINE)
 
 @pytest.mark.slow
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_a_files_tests_run_on_one_worker(tmp_path: Path) -> None:
     """pytest 9.2 with xdist 3.8 takes the groups for names, and says nothing: Spark began once on each worker."""
     flags = f"tests/ops -v -n 2 --dist loadgroup -o cache_dir={tmp_path}"

@@ -402,6 +402,7 @@ def test_in_many_more_worlds_no_false_deadlock_is_called() -> None:
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_every_deadlock_is_called_if_handlers_wait_for_all_and_parties_are_forwarded() -> None:
     found = 0
     for seed in range(WORLDS):

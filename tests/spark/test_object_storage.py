@@ -45,6 +45,7 @@ def truth() -> Mapping[Key, Verdict]:
     return wanted()
 
 
+@pytest.mark.not_in_ci
 def test_spark_reads_and_writes_an_object_store(
     spark: SparkSession, storage: fs.FileSystem, truth: Mapping[Key, Verdict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_package_installed_from_a_folder_or_a_repository(
 
 @pytest.mark.longer
 @pytest.mark.parametrize("name", ["test_wakers.py", "test_closers.py", "test_ways_out_by_functions.py"])
+@pytest.mark.not_in_ci
 def test_ways_out_are_found_in_an_installed_program(tmp_path: Path, name: str) -> None:
     """Run tests of ways out as if they had been installed."""
     tests = Path(__file__).parents[2]

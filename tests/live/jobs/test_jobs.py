@@ -24,6 +24,7 @@ from tests.live.jobs.job_programs import JOBS
 pytestmark = pytest.mark.live
 PROGRAM = str(Path(__file__).with_name("job_programs.py"))
 QUICK = ("retries",)
+OF_A_LANDING = (*QUICK, "processes")
 END_SECONDS_MAX = 30
 
 
@@ -91,9 +92,12 @@ def said_until(demo: Demo, detector: str, predicate: str, is_enough: Callable[[H
     return said
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.longer]) for one in JOBS if one != "ring"]
-)
+def _as_parameter(name: str) -> object:
+    marks = [] if name in QUICK else [pytest.mark.longer]
+    return pytest.param(name, marks=marks if name in OF_A_LANDING else [*marks, pytest.mark.not_in_ci])
+
+
+@pytest.mark.parametrize("name", [_as_parameter(one) for one in JOBS if one != "ring"])
 def test_a_job_has_terminated_once_it_is_over_and_not_before(harness: Harness, demo: Demo, name: str) -> None:
     with running(name, harness) as job:
         demo.until("work to begin", lambda: bool(job.lines))
@@ -103,6 +107,7 @@ def test_a_job_has_terminated_once_it_is_over_and_not_before(harness: Harness, d
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_a_token_that_goes_round_is_neither_lost_nor_duplicated_until_its_holder_loses_it(harness: Harness, demo: Demo) -> None:
     with running("ring", harness) as job:
         demo.until("work to begin", lambda: bool(job.lines))

@@ -114,6 +114,7 @@ def test_a_stream_on_a_disk_survives_an_interruption_anywhere(
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_a_stream_in_an_object_store_survives_an_interruption_anywhere(
     storage: fs.FileSystem, archive: Path, truth: Mapping[Key, Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_stream_in_an_object_store_survives_an_interruption_anywhere(
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_state_and_results_may_be_on_different_storage(
     storage: fs.FileSystem, archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path
 ) -> None:

@@ -53,8 +53,11 @@ def plugins(tmp_path: Path) -> Path:
 @pytest.mark.longer
 @pytest.mark.parametrize(
     ("number", "send"),
-    [(signal.SIGTERM, os.kill), (signal.SIGINT, os.kill), (signal.SIGTERM, os.killpg)],
-    ids=["SIGTERM", "SIGINT", "SIGTERM to Java and the workers, too"],
+    [
+        pytest.param(signal.SIGTERM, os.kill, id="SIGTERM", marks=pytest.mark.not_in_ci),
+        pytest.param(signal.SIGINT, os.kill, id="SIGINT", marks=pytest.mark.not_in_ci),
+        pytest.param(signal.SIGTERM, os.killpg, id="SIGTERM to Java and the workers, too"),
+    ],
 )
 def test_a_signal_within_a_batch_ends_the_stream_without_a_java_traceback(
     number: signal.Signals, send: Callable[[int, int], None], plugins: Path, archived: object, tmp_path: Path

@@ -103,6 +103,7 @@ def test_a_restart_says_what_it_does_not_judge_again(
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     settings = {"token-lost": {"expected": 0}}
     wanted = judged(short.made[:8], find_predicates(["token-lost"], settings))
@@ -127,6 +128,7 @@ def test_a_silent_member_is_given_up(spark: SparkSession, short: Judged, tmp_pat
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_old_files_in_any_order_with_one_restored_later(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     """Whatever is lost is never a FALSE; when it comes, the verdict is corrected, and is the service's."""
     folder = tmp_path / "archive"
@@ -161,6 +163,7 @@ def test_old_files_in_any_order_with_one_restored_later(spark: SparkSession, sho
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_two_detectors_in_one_folder(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     for archive, until in (("a", 40), ("b", 25)):
