@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
-demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that get into trouble, and the verdict (under a minute, and 350 MB)
+demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that deadlock, and the verdict (under a minute, and 350 MB)
 	@$(BIN)/stilltrue demo
 
 # Files without a quick test, which each worker would collect all the same, with the libraries of a dozen databases.
@@ -47,7 +47,7 @@ QUICK := not soak and not longer and not field and not cluster and not apps and 
 POOLS := tests/client/waits/test_pools.py
 ROOMS := "tests/client/look" "tests/client/waits --ignore $(POOLS)" \
 	"tests/client $(patsubst %,--ignore %,tests/client/look $(filter-out $(POOLS),$(wildcard tests/client/waits/test_*.py tests/client/waits/*/)))" "tests $(patsubst %,--ignore %,tests/client $(NONE_QUICK))"
-test: setup ## set up and pass the tests, five at a time (four cores: make test WORKERS=10)
+test: setup ## set up, and run the tests, five at a time (on four cores: make test WORKERS=10)
 	@failed=0; for tests in $(ROOMS); do \
 		$(PYTEST) $$tests -m "$(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable || { code=$$?; [ $$code = 1 ] || exit $$code; failed=1; }; \
 	done; exit $$failed
@@ -58,19 +58,19 @@ LONGER = $(shell grep -rlF mark.longer --include='test_*.py' tests)
 longer: setup ## the tests that take longest: several seconds each
 	$(PYTEST) $(LONGER) -m longer -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
-longer-ci: setup ## those of the longer tests that a landing runs
+longer-ci: setup ## the longer tests that a landing runs
 	$(PYTEST) $(LONGER) -m "longer and not not_in_ci" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
-field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
+field: setup ## published deadlocks, with the real libraries and servers: those in docs/field.md (about two minutes)
 	$(PYTEST) tests/field -m field -n $(WORKERS_PROGRAMS) --max-worker-restart 2 --benchmark-disable
 
-field-ci: setup ## those of the published deadlocks that a landing runs (tests/field/landing.py)
+field-ci: setup ## the published deadlocks that a landing runs (tests/field/landing.py)
 	$(PYTEST) tests/field -m "field and not not_in_ci" -n $(WORKERS_PROGRAMS) --max-worker-restart 2 --benchmark-disable
 
 check: lint types floors ## the inner loop, under a minute: lint, types, floors, and the quick tests that start no process
 	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) $(NONE_QUICK:%=--ignore %) -q -m "not slow and $(QUICK)" -n $(WORKERS_QUICK) $(IN_GROUPS) --benchmark-disable
 
-setup: $(READY) ## make .venv with both packages and the tools
+setup: $(READY) ## create .venv with both packages and the tools
 
 # The steps of the set-up run in process groups of their own, so that Ctrl-C prints one line, not a traceback of each program. A second
 # signal (make passes on its own) is handled, not ignored: bash warns of one that is pending when its trap is taken away.
@@ -103,7 +103,7 @@ lint: setup ## ruff: lint and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup ## mypy --strict over all of it
+types: setup ## mypy --strict on everything
 	$(BIN)/mypy
 
 floors: setup ## the import contracts: which layer may import which (import-linter)
@@ -118,25 +118,25 @@ proto: .proto-venv/.ready ## generate clients/python/stilltrue/v1 from protos/ w
 	.proto-venv/bin/python -m grpc_tools.protoc -I protos --python_out=$(PROTO_OUT) --grpc_python_out=$(PROTO_OUT) \
 		--pyi_out=$(PROTO_OUT) $(PROTOS)/*.proto
 
-proto-fresh: .proto-venv/.ready ## fail when the committed code is not what protos/ generates
+proto-fresh: .proto-venv/.ready ## fail if the committed code is not what protos/ generates
 	@rm -rf build/proto && mkdir -p build/proto
 	@.proto-venv/bin/python -m grpc_tools.protoc -I protos --python_out=build/proto --grpc_python_out=build/proto \
 		--pyi_out=build/proto $(PROTOS)/*.proto
 	@diff -r -x __pycache__ -x __init__.py build/proto/stilltrue/v1 $(PROTO_OUT)/stilltrue/v1 \
 		|| { echo "the generated code is stale: run 'make proto' and commit" >&2; exit 1; }
 
-proto-check: ## buf: STANDARD lint, and no breaking change against protos/baseline.binpb (needs npx)
+proto-check: ## buf: lint (STANDARD), and no breaking change since protos/baseline.binpb (needs npx)
 	npx --yes @bufbuild/buf@$(BUF_VERSION) lint protos
 	npx --yes @bufbuild/buf@$(BUF_VERSION) breaking protos --against protos/baseline.binpb
 BUF_VERSION := 1.75.0
 
-truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes
+truth: setup ## ordinary programs, some of which deadlock, against a real detector (../shared/cases/truth; about ten minutes)
 	$(PYTEST) tests/truth -m truth -n $(CPUS) --benchmark-disable
 
-truth-ci: setup ## those that a landing runs: all but the slowest
+truth-ci: setup ## the same without the slowest: those that a landing runs
 	$(PYTEST) tests/truth -m "truth and not not_in_ci" -n $(WORKERS_PROGRAMS) --dist load --benchmark-disable
 
-mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
+mutants: setup ## break the shipped code in one place at a time: the test named for it must fail (make test has the quick ones)
 	$(PYTEST) tests/mutants -v -n $(WORKERS) $(ONE_BY_ONE) --benchmark-disable
 
 mutants-ci: setup ## the mutants that make test leaves out
@@ -150,34 +150,34 @@ build/matrix/%/.ready: setup clients/python/pyproject.toml
 		sentry-sdk py-grpc-prometheus google-api-core 'setuptools<80'
 	@touch $@
 
-matrix: $(MATRICES:%=%/.ready) ## each way to call and to serve, plain and attached, beside other instrumentation, on the oldest and newest grpcio: writes docs/transparency.md
+matrix: $(MATRICES:%=%/.ready) ## every kind of call and server, with and without the agent, beside other instrumentation, on the oldest and newest grpcio; writes docs/transparency.md
 	build/matrix/newest/bin/python -m tests.transparency.matrix --processes $(CPUS) $(MATRICES:%=--python %/bin/python)
 
-apps: setup ## programs from the package index, plain and under `stilltrue run`: the same results, and all have joined (about four minutes, one once they are installed)
+apps: setup ## programs from the package index, with and without `stilltrue run`: same results, and all join (four minutes; one once they are installed)
 	$(BIN)/python -m tests.apps.run
 
-apps-ci: setup ## those of them that CI runs: FastAPI, Google Pub/Sub, Flower (under two minutes, most of them to install)
+apps-ci: setup ## those that CI runs: FastAPI, Google Pub/Sub, Flower (under two minutes, most of it installing)
 	$(PYTEST) tests/apps -m apps -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
-bench: setup ## the benchmarks (printed, nothing asserted about time)
+bench: setup ## the benchmarks (they print times and assert nothing about them)
 	STILLTRUE_BENCH=1 $(PYTEST) tests/bench -s
 
-rolling: setup ## Flower and FastAPI under way with the agent, one process after another restarted: not one TRUE (ROLLING_MINUTES=60)
+rolling: setup ## Flower and FastAPI with the agent while their processes are restarted one after another: no TRUE (ROLLING_MINUTES=60)
 	$(BIN)/python -m tests.apps.rolling --minutes $(ROLLING_MINUTES)
 
-soak: setup ## `healthy` and every wait that is seen, under load: not one false TRUE (SOAK_SECONDS=600 each); then the sidecar: 100,000 calls, 5,000 worlds
+soak: setup ## the demo `healthy`, and every kind of wait, under load: no false TRUE (SOAK_SECONDS=600 each); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
 	$(BIN)/python -m tests.chaos.waits.soak --seconds $(SOAK_SECONDS)
 	$(PYTEST) tests/sidecar -m soak -q --timeout 3600
 
-chaos: setup ## real processes under seeded faults and hostile outsiders, against an oracle (CHAOS_SECONDS=600; SEED=N repeats)
+chaos: setup ## real processes under seeded faults and hostile outsiders, checked by an oracle (CHAOS_SECONDS=600; SEED=N repeats a run)
 	$(BIN)/python -m tests.chaos.nemesis --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED))
 
-fuzz: setup ## everything read from outside, guided by coverage (FUZZ_SECONDS=60 for each reader; installs atheris)
+fuzz: setup ## all readers of outside input, guided by coverage (FUZZ_SECONDS=60 each; installs atheris)
 	$(BIN)/uv pip install -q --python $(BIN)/python atheris
 	$(BIN)/python -m tests.fuzz.long --seconds $(FUZZ_SECONDS)
 
-prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
+prove: setup ## seeded worlds, checked by an oracle (PROVE_SEEDS=0..100000)
 	$(BIN)/stilltrue simulate --seeds $(PROVE_SEEDS)
 
 build/release-tools/.ready:
@@ -193,10 +193,10 @@ cluster: setup ## the chart in a real API server: installed, upgraded, injecting
 	helm/tools/cluster
 	$(PYTEST) tests/cluster -m cluster --benchmark-disable
 
-locks: setup ## the image's requirements with their hashes, at the versions of constraints.txt: helm/image/requirements*.txt
+locks: setup ## write helm/image/requirements*.txt: the images' requirements with hashes, at the versions of constraints.txt
 	@$(BIN)/python -m detector.release.lock_files
 
-vulnerabilities: setup ## what the package index knows of the packages in the images (skipped, with the reason, where it does not say)
+vulnerabilities: setup ## list the vulnerabilities that the package index reports for the images' packages (skipped if it reports none at all)
 	@$(BIN)/python -m detector.release.vulnerabilities
 
 build/site-tools/.ready: setup clients/python/pyproject.toml pyproject.toml
@@ -204,7 +204,7 @@ build/site-tools/.ready: setup clients/python/pyproject.toml pyproject.toml
 		--python build/site-tools/bin/python -c constraints.txt -e clients/python -e . mkdocs-material==9.8.1; }
 	@touch $@
 
-pictures: setup ## the screenshots of the docs, from a played shop in a real browser: writes docs/images
+pictures: setup ## take the screenshots of the docs in a real browser; writes docs/images
 	$(BIN)/python -m tests.service.pictures docs/images
 
 site: build/site-tools/.ready ## the documentation as a site, into build/site (three minutes the first time); every warning is an error
