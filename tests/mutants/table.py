@@ -584,6 +584,13 @@ MUTANTS = (
         "tests/client/protocol/test_recorder.py::test_a_k_of_n_wait_ends_by_itself_if_its_way_out_cannot_be_expressed",
     ),
     Mutant(
+        "a process that is refused because of its name is no doubt",
+        "detector.service.detection.driver",
+        "            self._membership.refused(member, self._clock.now())\n            raise",
+        "            raise",
+        "tests/service/detection/test_coverage.py::test_termination_is_undetermined_while_a_process_is_refused_because_of_its_name",
+    ),
+    Mutant(
         "what a step carries travels twice",
         "stilltrue.protocol.recorder",
         "({} if step.spent else step.carried, step.changes)",

@@ -25,7 +25,7 @@ from detector.service.detection.evaluator import Evaluator
 from detector.service.detection.incident.incidents import Incident, Incidents
 from detector.service.detection.membership.colour_budget import ColourBudget
 from detector.service.detection.membership.coverage import Membership
-from detector.service.detection.membership.members import Member, MemberRecord, MemberState, Roster
+from detector.service.detection.membership.members import Member, MemberRecord, MemberState, NameTakenError, Roster
 from detector.service.detection.pending_asks import PendingAsks
 from detector.service.detection.remote_assembly import LookDispatcher, Put, RemoteAssembly
 from detector.service.detection.snapshot_verdicts import Evaluated, SnapshotVerdicts
@@ -134,7 +134,11 @@ class Driver:
         self._check_colour(member.colour)
         if self.roster.get(member.name) is None and (evicted := self.roster.to_evict()) is not None:
             self._leave(evicted, "it was lost the longest, and there are too many members (--members-max)")
-        before = self.roster.admit(member)
+        try:
+            before = self.roster.admit(member)
+        except NameTakenError:
+            self._membership.refused(member, self._clock.now())
+            raise
         if before is not None and before is not member and before.stream is not None:
             before.stream.replaced(f"another connection of {member.name} has replaced this one")
         if before is not None and before.process == member.process and before.lost_at is None:

@@ -16,7 +16,7 @@ from detector.archive.units import open_archive
 from detector.commands.live.doctor import complaints_of
 from detector.core.registry import find_predicate
 from detector.service.detection.membership import members
-from detector.service.settings import Expectation
+from detector.service.settings import Expectation, Scope
 from detector.service.storage.archive_sink import FOLDER
 from stilltrue.model import PartyName
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
@@ -209,6 +209,34 @@ async def test_termination_is_undetermined_while_a_process_that_has_not_joined_c
         assert (verdict.holds, "covers 2 of 3 members; blind: other" in verdict.witness.text) == (FALSE, True)
         await detector.join(other)
         assert (await detector.ask("termination")).holds == TRUE
+
+
+async def test_termination_is_undetermined_while_a_process_is_refused_because_of_its_name(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    """It is at work, and renames itself only after two leases."""
+    a, b, twin = process("a"), process("b", service="stock"), process("a", incarnation=9)
+    scopes = (Scope(name="stock", labels={"service": "stock"}),)
+    stated = {"expected": {"stock": Expectation(names=frozenset({"b"}))}, "scopes": scopes}
+    async with start_detector(tmp_path, **{**BRIEF, "lease_seconds": 1.0}, **stated) as detector:
+        await detector.join(a, b)
+        await detector.join(twin)
+        assert not twin.welcomed.is_set()
+        verdict = await detector.ask("termination")
+        assert (verdict.holds, "another process uses the name a, too" in verdict.witness.text) == (UNDETERMINED, True)
+        assert (await detector.ask("termination", "stock")).holds == TRUE, "its members are stated"
+        assert (await detector.ask()).holds == FALSE
+        await a.say(goodbye=agent_pb2.Goodbye())
+        await detector.join(twin)
+        async with asyncio.timeout(5):
+            while (await detector.ask("termination")).holds != TRUE:
+                await asyncio.sleep(0.01)
+        after = process("a", incarnation=10)
+        await detector.join(after)
+        assert (await detector.ask("termination")).holds == UNDETERMINED
+        async with asyncio.timeout(10):
+            while (await detector.ask("termination")).holds != TRUE:
+                await asyncio.sleep(0.05)
 
 
 async def test_a_process_that_called_and_ended_before_it_could_join_is_no_doubt(

@@ -16,9 +16,11 @@ Rules:
 7. While a member has servers or channels that its agent does not record, answers about all members' states are UNDETERMINED.
 8. So are they while a process that is not a member calls members (:mod:`.unjoined_callers`), unless the scope's members are
    stated: it may call again. It counts as blind.
-9. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for a while and are in no known wait: their
-   parties count as able to go on. Their members are partly covered. So it is with calls that no worker takes, although not all
-   workers of their pool serve calls, and with parties that serve no call and wait in a way that idle ones do not.
+9. So are they for two leases after a process was refused because another uses its name, unless the scope's members are stated:
+   it is at work, and will join under another name.
+10. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for a while and are in no known wait: their
+    parties count as able to go on. Their members are partly covered. So it is with calls that no worker takes, although not all
+    workers of their pool serve calls, and with parties that serve no call and wait in a way that idle ones do not.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ from detector.service.detection.membership.unheld_resources import as_remark, un
 from detector.service.detection.membership.unjoined_callers import UnjoinedCallers
 from detector.service.detection.membership.unreceived_calls import UnreceivedCall, described, unreceived_calls
 from detector.service.settings import Settings
-from stilltrue.model import BlindSpot, Coverage, Holds, PartyName, ProcessName, ProcessState, Verdict
+from stilltrue.model import BlindSpot, Coverage, Holds, PartyName, ProcessId, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
 
 SPOTS_MAX = 50
+TWINS_MAX = 1_000
+"""The number of refused processes that are remembered; beyond it, those refused the longest ago are forgotten."""
 WAITED_FOR = ("deadlock", "gridlock")
 NO_MEMBER = "calls members but is not a member: its agent cannot reach this detector, or reports to another one"
 
@@ -84,6 +88,8 @@ class Membership:
         self._labels: dict[str, Mapping[str, str]] = {"all": {}} | {scope.name: scope.labels for scope in settings.scopes}
         self._before: frozenset[ProcessName] = frozenset()
         self._joined: dict[ProcessName, ProcessState] = {}
+        self._twins: dict[ProcessId, tuple[float, ProcessState]] = {}
+        """When the process was last refused (rule 9)."""
         self._earlier_true: dict[tuple[str, str], _EarlierTrue] = {}
         self._covered: dict[str, tuple[Snapshot, Mapping[ProcessName, Report], _Covered]] = {}
         """By scope, the coverage of the newest view, which is the same for every predicate."""
@@ -97,6 +103,14 @@ class Membership:
     def joined(self, member: Member) -> None:
         """Record a process that joined. It counts as joined after a goodbye, too, until the last member has left."""
         self._joined[member.name] = ProcessState(service=member.process.service, labels=member.labels)
+        self._twins.pop(member.process, None)
+
+    def refused(self, member: Member, now: float) -> None:
+        """Record a process that was refused because another member uses its name (rule 9)."""
+        self._twins.pop(member.process, None)
+        self._twins[member.process] = now, ProcessState(service=member.process.service, labels=member.labels)
+        if len(self._twins) > TWINS_MAX:
+            del self._twins[next(iter(self._twins))]
 
     def reported(self, report: Report, now: float) -> None:
         """Take a member's report for what it says about processes that are not members."""
@@ -108,9 +122,9 @@ class Membership:
             self._joined.clear()
 
     def doubts(self, view: Snapshot, incidents: Sequence[Incident]) -> tuple[MembershipDoubt, ...]:
-        """The doubts about answers on ``view`` (rules 3 to 5, 7 and 8); ``incidents``: the open ones."""
+        """The doubts about answers on ``view`` (rules 3 to 5 and 7 to 9); ``incidents``: the open ones."""
         about_members = (*self._gathering(view), *self._unjoined(view), *self._unrecorded(view), *self._called_by_others(view))
-        return (*about_members, *_unconfirmed(view, incidents))
+        return (*about_members, *self._of_twins(view), *_unconfirmed(view, incidents))
 
     def qualified(
         self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
@@ -131,11 +145,11 @@ class Membership:
         return self._qualified_by_age(verdict, view)
 
     def _unexplained_calls(self, view: Snapshot) -> str:
-        """The calls that have not moved for a while, as a remark on a FALSE (rule 9); empty if none are known."""
+        """The calls that have not moved for a while, as a remark on a FALSE (rule 10); empty if none are known."""
         return self._remark(view, lambda member: member.unexplained_calls, ("call has", "calls have"), NOT_MOVING)
 
     def _unexplained_waits(self, view: Snapshot) -> str:
-        """The other parties that are stuck, as a remark on a FALSE (rule 9); empty if none are known."""
+        """The other parties that are stuck, as a remark on a FALSE (rule 10); empty if none are known."""
         words = ("thread or task waits", "threads or tasks wait")
         return self._remark(view, lambda member: member.unexplained_waits, words, WAITING_LONG)
 
@@ -180,6 +194,17 @@ class Membership:
         if others:
             text = f"{listed(others)} {'calls' if len(others) == 1 else 'call'} members without being one"
             yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(others))
+
+    def _of_twins(self, view: Snapshot) -> Iterator[MembershipDoubt]:
+        """Doubts about processes that were refused because of their name (rule 9)."""
+        if view.ref.scope in self.expected:
+            return
+        labels, oldest = self._labels[view.ref.scope], (view.ref.ended or 0.0) - 2 * self._lease_seconds
+        found = {twin.instance for twin, (at, state) in self._twins.items() if at >= oldest and has_labels(state, labels)}
+        if found:
+            names = listed(sorted(found))
+            text = f"another process uses the name {names}, too, and has not joined under a name of its own yet"
+            yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(sorted(found)))
 
     def _unjoined_callers(self, view: Snapshot) -> list[ProcessName]:
         if view.ref.scope in self.expected:
