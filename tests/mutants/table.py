@@ -1875,6 +1875,13 @@ MUTANTS = (
         "tests/client/waits/test_task_waits.py::test_a_reader_that_awaits_an_answer_to_its_own_question_waits_for_itself",
     ),
     Mutant(
+        "a task parks at a full stream of anyio",
+        "stilltrue.runtime.waits.reachability.waking",
+        " or sends_item(frame.f_code) for",
+        " for",
+        "tests/client/waits/test_task_waits.py::test_who_sends_into_a_stream_that_it_alone_could_receive_from_waits_for_itself",
+    ),
+    Mutant(
         "only futures to come are completed by a reader",
         "stilltrue.runtime.waits.reachability.waking",
         "return ahead.names if ahead.known else frozenset()",

@@ -712,3 +712,93 @@ def test_a_task_that_parks_waits_for_those_that_wait_only_for_it(alone: Callable
         assert (found["left"], found["right"]) == ({"right"}, {"left"})
         seen = _looked_at(agent)
         assert all(one.unchanged and one.deadline is None and not one.doubt for one in seen.values())
+
+
+async def sends_into_its_own_stream(anyio: Any) -> None:
+    send, receive = anyio.create_memory_object_stream(0)
+    await send.send("item")
+    await receive.receive()
+
+
+async def sends_into_its_own_full_stream(anyio: Any) -> None:
+    send, receive = anyio.create_memory_object_stream(1)
+    await send.send("first")
+    await send.send("second")
+    await receive.receive()
+
+
+async def sends_for_some_time(anyio: Any) -> None:
+    send, receive = anyio.create_memory_object_stream(0)
+    with anyio.move_on_after(FAR_SECONDS):
+        await send.send("item")
+    receive.close()
+
+
+async def sends_what_a_timer_receives(anyio: Any) -> None:
+    send, receive = anyio.create_memory_object_stream(0)
+    asyncio.get_running_loop().call_later(FAR_SECONDS, receive.receive_nowait)
+    await send.send("item")
+
+
+async def sends_what_a_task_receives_later(anyio: Any) -> None:
+    send, receive = anyio.create_memory_object_stream(0)
+
+    async def take() -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        await receive.receive()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(take)
+        await send.send("item")
+
+
+async def receives_what_nobody_sends(anyio: Any) -> None:
+    send, receive = anyio.create_memory_object_stream(0)
+    await receive.receive()
+    await send.send("item")
+
+
+@contextmanager
+def _alone_in_a_loop(run: Callable[[Any], Coroutine[Any, Any, None]]) -> Iterator[None]:
+    anyio, loops, begun = pytest.importorskip("anyio"), list[asyncio.AbstractEventLoop](), threading.Event()
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name("sender")
+        del task
+        loops.append(asyncio.get_running_loop())
+        loops[0].call_soon(begun.set)
+        with suppress(asyncio.CancelledError):
+            await run(anyio)
+
+    with _started(threading.Thread(target=lambda: asyncio.run(main()), daemon=True), begun, loops):
+        yield
+
+
+@pytest.mark.parametrize("run", [sends_into_its_own_stream, sends_into_its_own_full_stream])
+def test_who_sends_into_a_stream_that_it_alone_could_receive_from_waits_for_itself(
+    alone: Callable[..., Agent], run: Callable[[Any], Coroutine[Any, Any, None]]
+) -> None:
+    agent = alone("one")
+    with _alone_in_a_loop(run):
+        report = report_when(agent, lambda report: "sender" in waits_of(report))
+        assert waits_of(report)["sender"] == {"sender"}
+        assert [(one.unchanged, one.ways_out, one.doubt) for one in look_at(agent, report).parties] == [(True, (), "")]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [sends_for_some_time, sends_what_a_timer_receives, sends_what_a_task_receives_later, receives_what_nobody_sends],
+)
+def test_who_sends_what_something_else_may_receive_or_receives_does_not(
+    alone: Callable[..., Agent], run: Callable[[Any], Coroutine[Any, Any, None]]
+) -> None:
+    agent = alone("one")
+    with _alone_in_a_loop(run):
+        for _ in range(5):
+            time.sleep(2 * task_waits.AGAIN_SECONDS)
+            report = report_of(agent)
+            if waits_of(report).get("sender") == {"sender"}:
+                seen = next(one for one in look_at(agent, report).parties if str(one.party).endswith("sender"))
+                assert seen.deadline is not None or seen.ways_out or seen.doubt or not seen.unchanged

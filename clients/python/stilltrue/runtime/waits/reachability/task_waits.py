@@ -15,10 +15,10 @@ Rules:
 5. Tasks park if only they can reach what they wait for, one alone or several, such as idle workers at a queue that is never
    fed. They never do anything again, which may be intended, so they do not count as waiting. A task that awaits tasks
    (``gather``, ``wait``) does not park, as it goes on when they do. Nor does a task that another of them is about to wake.
-6. A task never parks at a full queue, at a barrier, or while it waits for the items of a queue to be done: it depends on
-   others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of another that completes
-   futures: it reads the answers, and waits for one. Such a task is considered whether or not another party depends on it, and
-   waits for itself if no other task can reach its object.
+6. A task never parks at a full queue, or stream of anyio's, at a barrier, or while it waits for the items of a queue to be
+   done: it depends on others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of
+   another that completes futures: it reads the answers, and waits for one. Such a task is considered whether or not another
+   party depends on it, and waits for itself if no other task can reach its object.
 7. A task that parks does not if one that does not park waits only for such. It waits for that one, too, which might feed it.
 """
 

@@ -17,6 +17,7 @@ from stilltrue.runtime.look.called_code import call_graph
 from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.called_code.reachable_names import reachable_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.waits.resolvers.anyio_waits import sends_item
 from stilltrue.runtime.waits.wait import Task
 
 _WAKING: dict[CodeType, frozenset[str]] = {
@@ -62,8 +63,8 @@ def awaits_grpc(task: Task) -> bool:
 
 
 def depends_on_others(task: Task) -> bool:
-    """Whether ``task`` is at a full queue or a barrier, or waits for the items of a queue to be done."""
-    return any(id(frame.f_code) in _DEPENDS_ON_OTHERS for frame in _frames_of(task))
+    """Whether ``task`` is at a full queue or stream, or a barrier, or waits for the items of a queue to be done."""
+    return any(id(frame.f_code) in _DEPENDS_ON_OTHERS or sends_item(frame.f_code) for frame in _frames_of(task))
 
 
 def completes_its_own(task: Task) -> bool:

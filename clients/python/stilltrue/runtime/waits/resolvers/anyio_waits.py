@@ -9,11 +9,13 @@ Rules:
 4. A lock knows the task that holds it, and only that task can release it.
 5. The endpoint that ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a separate task; the request's task
    waits for it.
+6. A task that sends into a full memory object stream, or into one without a buffer, waits for whoever can receive.
 """
 
 from __future__ import annotations
 
 import asyncio
+from types import CodeType
 from typing import Any
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
@@ -22,10 +24,16 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 _BACKEND = "anyio/_backends/_asyncio.py"
+_STREAMS = "anyio/streams/memory.py"
 _OUTERMOST_MAX = 8
 ON_BEHALF = frozenset({"release_on_behalf_of"})
 _RAISING = ON_BEHALF | {"total_tokens"}
 _CALLED = "BaseHTTPMiddleware.__call__.<locals>.call_next.<locals>.coro"
+
+
+def sends_item(code: CodeType) -> bool:
+    """Whether it sends an item into a memory object stream (rule 6)."""
+    return code.co_name == "send" and code.co_filename.replace("\\", "/").endswith(_STREAMS)
 
 
 def _read_thread(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
