@@ -35,6 +35,8 @@ Answer = TypeVar("Answer")
 
 ALL = "all"
 """The scope of all members."""
+_UNDECLARED = "undeclared"
+"""The kind of a first verdict that is not logged: no process has the fact that the predicate is about."""
 URGENT = "deadlock"
 """The predicate that is evaluated first, with those that questions are about."""
 HEAD_START_SECONDS = 0.1
@@ -251,11 +253,12 @@ class SnapshotVerdicts:
         key, number = key_of(verdict), verdict.snapshot.id or SnapshotId(0)
         if number < self._newest.get(key, 0):
             return False  # a newer snapshot with a shorter round was faster
+        first = key not in self._newest
         self._newest[key] = number
         now = self._clock.now()
         self._metrics.verdict(verdict, now, firm=firm)
         news = self._current.update(verdict)
-        if news:
+        if news and not (first and verdict.witness.kind == _UNDECLARED):
             self._log.info(
                 "verdict changed", predicate=verdict.predicate, scope=verdict.snapshot.scope, holds=verdict.holds.value,
                 snapshot=verdict.snapshot.id, text=verdict.witness.text,
