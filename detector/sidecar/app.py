@@ -71,6 +71,7 @@ class Sidecar:
             workers=settings.workers,
             never_awaited=settings.never_awaited,
             needs_all=settings.needs_all,
+            call_seconds_max=settings.call_seconds_max,
         )
         self._probe = PoolProbe(self.program.pool, health_check(settings.program), time.monotonic)
         self.agent.answer_looks_with(

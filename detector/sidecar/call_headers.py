@@ -154,6 +154,10 @@ class TrackedInboundCall:
         """A message is sent: an item, or a unary reply."""
         self._program.item_sent(self._call, count)
 
+    def server_leaves(self) -> None:
+        """The program may end the call."""
+        self._program.may_end(self._call)
+
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
         """The call is complete."""
         headers = _without_ours(headers)
@@ -219,6 +223,9 @@ class TrackedOutboundCall:
     def reply_message(self, count: int) -> None:  # noqa: ARG002 - the recorder counts itself
         """An item arrived."""
         self._program.live.item_received(self._call.made)
+
+    def server_leaves(self) -> None:
+        """Irrelevant: what the upstream does, its own agent or sidecar sees."""
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:  # noqa: ARG002 - headers are only removed
         """The outcome is known or in doubt."""

@@ -23,8 +23,9 @@ class SidecarSettings:
     """The addresses of the ``program``, of the sidecar for calls to it (``inbound``) and by it (``outbound``), and the rest.
 
     ``workers``: the number of calls that the program serves at once (None: unknown). ``needs_all``: a handler with several
-    outstanding calls waits for all of them. ``never_awaited``: methods that handlers do not wait for. ``agent``: settings of
-    the embedded agent. ``drain_seconds_max``: time limit for calls in progress at shutdown.
+    outstanding calls waits for all of them. ``never_awaited``: methods that handlers do not wait for. ``call_seconds_max``: the
+    program ends each call after this time (None: it does not). ``agent``: settings of the embedded agent.
+    ``drain_seconds_max``: time limit for calls in progress at shutdown.
     """
 
     program: Address
@@ -35,6 +36,7 @@ class SidecarSettings:
     workers: int | None = None
     needs_all: bool = False
     never_awaited: tuple[str, ...] = ()
+    call_seconds_max: float | None = None
     tells_party: bool = True
     inbound_tls: TlsFiles | None = None
     upstream_tls: TlsFiles | None = None

@@ -591,6 +591,13 @@ MUTANTS = (
         "tests/service/detection/test_coverage.py::test_termination_is_undetermined_while_a_process_is_refused_because_of_its_name",
     ),
     Mutant(
+        "a program that closes connections ends none of their calls",
+        "detector.sidecar.tracking.program",
+        "            self._ending.add(call)",
+        "            pass",
+        "tests/sidecar/test_program.py::test_nothing_is_certain_while_the_program_is_closing_a_connection_with_calls",
+    ),
+    Mutant(
         "what a step carries travels twice",
         "stilltrue.protocol.recorder",
         "({} if step.spent else step.carried, step.changes)",

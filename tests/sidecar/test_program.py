@@ -214,6 +214,28 @@ def test_the_deadlines_of_both_calls_end_the_wait() -> None:
     assert beside.cut().waits[0].deadline == 1002.0
 
 
+@pytest.mark.parametrize(("timeout", "latest"), [(None, 30.0), (60.0, 30.0), (5.0, 5.0)])
+def test_a_wait_ends_with_the_longest_time_that_the_program_lets_a_call_run(timeout: float | None, latest: float) -> None:
+    beside = Beside(call_seconds_max=30.0)
+    beside.comes("t1", timeout=timeout)
+    beside.calls("t1")
+    assert beside.cut().waits[0].deadline == 1000.0 + latest
+
+
+def test_nothing_is_certain_while_the_program_is_closing_a_connection_with_calls() -> None:
+    """It may end them once their grace period is over: then a caller goes on that the others wait for."""
+    beside = Beside()
+    inbound, other = beside.comes("t1"), beside.comes("t2")
+    beside.calls("t1")
+    beside.later()
+    assert not beside.doubt(inbound.party)
+    beside.program.may_end(other)
+    assert beside.doubt(inbound.party) == "the program is closing connections, and may end 1 call on them"
+    beside.program.leaves(other)
+    beside.program.may_end(other)
+    assert not beside.doubt(inbound.party), "it has ended"
+
+
 # -- what disproves that a handler waits for its call -------------------------------------------------------------------
 
 

@@ -76,6 +76,9 @@ class Followed:
     def reply_message(self, count: int) -> None:
         self.told.append(f"reply {count}")
 
+    def server_leaves(self) -> None:
+        self.told.append("may end")
+
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
         self.told.append("trailers")
         return [*headers, (b"ours", b"1")]
@@ -217,6 +220,23 @@ def test_a_reset_passes_and_breaks_the_call(joined: Joined, by_caller: bool) -> 
     assert wire.written == frames.reset(1, frames.ErrorCode.CANCEL)
     assert joined.calls[0].told[-1] == f"broken by {'caller' if by_caller else 'server'}"
     assert joined.relay.streams == {}
+
+
+@pytest.mark.parametrize("by_caller", [True, False])
+def test_calls_on_a_connection_that_the_server_is_closing_may_be_ended_by_it(joined: Joined, by_caller: bool) -> None:
+    joined.from_caller(frames.header_frames(1, write_headers(REQUEST), ends=True))
+    joined.server.take()
+    send, wire = (joined.from_caller, joined.server) if by_caller else (joined.from_server, joined.caller)
+    send(frames.goaway(frames.FRAME_BYTES_MAX, "max_age") * 2)
+    assert wire.written == frames.goaway(frames.FRAME_BYTES_MAX, "max_age") * 2
+    joined.from_caller(frames.header_frames(3, write_headers(REQUEST), ends=True))
+    assert [call.told.count("may end") for call in joined.calls] == ([0, 0] if by_caller else [1, 1])
+
+
+def test_calls_are_ended_by_a_sidecar_that_stops(joined: Joined) -> None:
+    joined.from_caller(frames.header_frames(1, write_headers(REQUEST), ends=True))
+    joined.relay.drain()
+    assert joined.calls[0].told[-1] == "may end"
 
 
 def test_trailers_that_cross_a_reset_still_pass_through_the_table(joined: Joined) -> None:

@@ -61,6 +61,10 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
     help="A method that handlers call without waiting for the reply; repeatable.",
 )  # fmt: skip
 @_option(
+    "--call-seconds-max", type=FiniteRange(0),
+    help="The program ends each call after this time (its maximum connection age and grace period); 0: it does not.",
+)  # fmt: skip
+@_option(
     "--party-metadata/--no-party-metadata", "tells_party", default=True, show_default=True,
     help="Add the header stilltrue-party to each request, for the program to forward.",
 )  # fmt: skip
@@ -117,6 +121,7 @@ def _settings(given: dict[str, Any]) -> SidecarSettings:
         workers=given["workers"] or None,
         needs_all=given["fan_out"] == "all",
         never_awaited=given["never_awaited"],
+        call_seconds_max=given["call_seconds_max"] or None,
         tells_party=given["tells_party"],
         inbound_tls=_files(given, "inbound_tls", "client_ca_file"),
         upstream_tls=_files(given, "upstream_tls", "ca_file") or TlsFiles(),

@@ -11,6 +11,7 @@ from detector.sidecar.http2.frames import (
     END_HEADERS,
     END_STREAM,
     FRAME_BYTES_MAX,
+    GOAWAY,
     HEAD_BYTES,
     HEADER_BLOCK_BYTES_MAX,
     HEADERS,
@@ -47,6 +48,9 @@ class ConnectionPair(Protocol):
 
     def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
         """SETTINGS arrived; return the frame to forward."""
+
+    def leaves(self, end: Connection) -> None:
+        """GOAWAY arrived; it is forwarded."""
 
     def lost(self, end: Connection, error: Exception | None) -> None:
         """The connection is lost."""
@@ -252,6 +256,8 @@ class Connection(asyncio.Protocol):
             return self._pair.settings(self, flags, data[at + HEAD_BYTES : end])
         if kind == RST_STREAM:
             return None if self._pair.reset(self, number) else b""
+        if kind == GOAWAY:
+            self._pair.leaves(self)
         if kind == PUSH_PROMISE:
             raise BrokenFrameError("PUSH_PROMISE is not used by gRPC")
         return None

@@ -97,6 +97,7 @@ class Relay:
         self.streams: dict[int, Stream] = {}
         self.refused: set[int] = set()
         self.newest = 0
+        self._server_leaves = False
         self.caller, self.server = connection_pair(self)
 
     # -- from the connections -------------------------------------------------------------------------------------------
@@ -179,6 +180,11 @@ class Relay:
                 kept.append((name, value))
         return settings_frame(kept)
 
+    def leaves(self, end: Connection) -> None:
+        """A peer closes its connection once the calls on it have ended; the server may end them before that."""
+        if not end.faces_caller:
+            self._leave()
+
     def broken(self, end: Connection, why: str) -> None:
         """A peer violated the protocol; log it."""
         text = f"a connection from the {'caller' if end.faces_caller else 'server'} was closed: {why}"
@@ -219,6 +225,8 @@ class Relay:
             self._fault("opening a call")
             headers = observer.stripped(headers)
         stream = self.streams[number] = Stream(call)
+        if self._server_leaves:
+            self._may_end(stream)
         if ends:
             self._request_ended(number, stream)
         return header_frames(number, self.server.first_block() + write_headers(headers), ends=ends)
@@ -247,6 +255,7 @@ class Relay:
 
     def drain(self) -> None:
         """Tell the caller to stop opening streams here."""
+        self._leave()
         self.caller.write(goaway(STREAM_MAX))
 
     def close(self) -> None:
@@ -303,6 +312,19 @@ class Relay:
         stream.reply_ended = True
         if stream.request_ended:
             self.streams.pop(number, None)
+
+    def _leave(self) -> None:
+        if not self._server_leaves:
+            self._server_leaves = True
+            for stream in self.streams.values():
+                self._may_end(stream)
+
+    def _may_end(self, stream: Stream) -> None:
+        if stream.call is not None:
+            try:
+                stream.call.server_leaves()
+            except Exception:  # noqa: BLE001 - fail open
+                self._fault("a server that leaves")
 
     def _trailers(self, call: TrackedCall, headers: Headers, limit: int | None) -> Headers:
         try:

@@ -22,6 +22,9 @@ class TrackedCall(Protocol):
     def reply_begun(self) -> None:
         """The first byte of a reply message arrived."""
 
+    def server_leaves(self) -> None:
+        """The server will close the connection, and may end the call before (GOAWAY)."""
+
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
         """The reply ended with these trailers; return those to forward, within ``limit`` bytes if any are added."""
 

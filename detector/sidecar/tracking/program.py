@@ -8,7 +8,9 @@ No I/O: the relay reports events in order and gets the stamps to add. The rules 
 3. Every wait is uncoloured: no verdict relies on it until a second look has found the very same wait.
 4. Evidence against rule 1 disqualifies a method for good: its caller replied while the call was outstanding, made it after
    replying, or cancelled it before any deadline.
-5. What may be a wait, but is not known to be one, is reported as a possible wait (:mod:`.possible_waits`).
+5. Calls on a connection that the program is closing may be ended by it at any time, which frees their callers: while there are
+   any, no wait here is certain.
+6. What may be a wait, but is not known to be one, is reported as a possible wait (:mod:`.possible_waits`).
 """
 
 from __future__ import annotations
@@ -56,9 +58,11 @@ class Program:
         workers: int | None = None,
         never_awaited: Collection[str] = (),
         needs_all: bool = False,
+        call_seconds_max: float | None = None,
     ) -> None:
         """``workers``: the number of calls served at once (None: unknown). ``never_awaited``: methods that are not awaited.
 
+        ``call_seconds_max``: the program ends each call after this time (None: it does not).
         ``needs_all``: a handler with several outstanding calls waits for all of them. ``warn`` is called when an assumption
         turns out to be wrong.
         """
@@ -66,6 +70,7 @@ class Program:
         self._later = later
         self._warn = warn
         self._needs_all = needs_all
+        self._call_seconds_max = call_seconds_max
         self._attribution = CallerAttribution()
         self._declared = frozenset(never_awaited)
         self._distrusted = set(never_awaited)
@@ -76,6 +81,8 @@ class Program:
         self.outbound = 0
         self._loose: dict[OutboundCall, None] = {}
         """The outstanding calls that no inbound call in progress is known to have made."""
+        self._ending: set[InboundCall] = set()
+        """The inbound calls that the program may end (rule 5)."""
         live.recorder.observe_with(self._observation)
 
     @property
@@ -129,10 +136,16 @@ class Program:
         look, now = self.live.look(request), self.live.clock()
         served = {call.party for call in self.pool.served} if doubt else set()
         possible = {one.wait.waiter: one.doubt for one in self._possible_waits(now)}
+        leaves = (
+            f"the program is closing connections, and may end {counted(len(self._ending), 'call')} on them"
+            if self._ending
+            else ""
+        )
         parties = tuple(
             replace(
                 one,
                 doubt=one.doubt
+                or leaves
                 or possible.get(one.party, "")
                 or (doubt if one.party in served else self._unsettled(one.party, now)),
             )
@@ -148,7 +161,7 @@ class Program:
         return f"its wait began less than {SETTLING_SECONDS:g} s ago, and it may be about to make another call"
 
     def _possible_waits(self, now: float) -> tuple[Possible, ...]:
-        """The waits that the program may be in (rule 5). Thread-safe."""
+        """The waits that the program may be in (rule 6). Thread-safe."""
         queued = self.pool.known_queued
         state = ProgramState(
             process=self.live.recorder.process.instance,
@@ -177,7 +190,8 @@ class Program:
         live = self.live
         self.inbound += 1
         served = live.arrived(stamp, method, True)
-        live.queued(served, self.pool.name, timeout)
+        limits = [limit for limit in (timeout, self._call_seconds_max) if limit is not None]
+        live.queued(served, self.pool.name, min(limits, default=None))
         call = InboundCall(served, traces, stamped=stamp is not None, moved_at=served.since)
         self._attribution.arrived(call)
         self.pool.arrived(call)
@@ -224,6 +238,11 @@ class Program:
         self._over(call, answered=True)
         return pair
 
+    def may_end(self, call: InboundCall) -> None:
+        """The program is closing the connection of the call (rule 5)."""
+        if not call.over:
+            self._ending.add(call)
+
     def leaves(self, call: InboundCall) -> None:
         """The caller cancelled, or the connection was lost."""
         if not call.over:
@@ -233,6 +252,7 @@ class Program:
 
     def _over(self, call: InboundCall, *, answered: bool) -> None:
         call.over = True
+        self._ending.discard(call)
         self._attribution.ended(call, answered=answered)
         self.pool.over(call)
         self._loose.update(dict.fromkeys(call.made))
