@@ -29,7 +29,7 @@ def _as_parameter(entry: Entry) -> object:
     return pytest.param(entry, marks=marks, id=entry.program)
 
 
-@pytest.mark.parametrize("entry", map(_as_parameter, entries()))
+@pytest.mark.parametrize("entry", [_as_parameter(one) for one in entries()])
 def test_field(entry: Entry, harness: Harness, demo: Demo, servers: Servers) -> None:
     for module in entry.modules:
         pytest.importorskip(module)

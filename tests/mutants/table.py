@@ -1882,6 +1882,13 @@ MUTANTS = (
         "tests/client/waits/test_task_waits.py::test_a_reader_that_awaits_an_answer_to_its_own_question_waits_for_itself",
     ),
     Mutant(
+        "one released connection is enough to close a pool",
+        "stilltrue.runtime.waits.pools.aiopg",
+        "what=what, needs=None)",
+        "what=what)",
+        "tests/client/waits/test_pools.py::test_who_closes_a_pool_waits_for_all_that_have_connections_itself_included",
+    ),
+    Mutant(
         "a task parks at a full stream of anyio",
         "stilltrue.runtime.waits.reachability.waking",
         " or sends_item(frame.f_code) for",

@@ -302,6 +302,38 @@ async def aio_of_aiomysql(port: int, stack: Any) -> Any:
     return pool.acquire
 
 
+async def test_who_closes_a_pool_waits_for_all_that_have_connections_itself_included(agent: Agent) -> None:
+    take = await aio_of_aiomysql(0, None)
+    begun = asyncio.Event()
+
+    async def hold() -> None:
+        connection = await take()
+        begun.set()
+        await asyncio.Event().wait()
+        del connection
+
+    async def close() -> None:
+        connection = await take()
+        take.__self__.close()
+        await take.__self__.wait_closed()
+        del connection
+
+    holding = asyncio.create_task(hold())
+    await begun.wait()
+    closing = asyncio.create_task(close())
+
+    def waits() -> list[SeenWait]:
+        wait = LiveProcessView(agent.parties, time.time()).wait_of_task(closing)
+        return [] if wait is None else [wait]
+
+    (found,) = await asyncio.to_thread(until, waits, lambda waits: bool(waits) and waits[0].enders is not None)
+    assert set(found.enders or ()) == {holding, closing}
+    assert found.needs is None
+    for task in (holding, closing):
+        task.cancel()
+    await asyncio.gather(holding, closing, return_exceptions=True)
+
+
 @pytest.mark.parametrize("make", [aio_of_redis, aio_of_httpx, aio_of_aiohttp, aio_of_aiomysql])
 async def test_tasks_wait_for_each_other(make: Any, agent: Agent, port: int) -> None:
     closers: list[Any] = []

@@ -36,6 +36,20 @@ ENTRIES = (
         servers=("postgres",),
     ),
     Entry(
+        program="asyncpg_close",
+        source="widely known",
+        library="asyncpg, PostgreSQL",
+        what="A coroutine closes the pool of which it still has a connection; `close()` waits until all have been released.",
+        near={
+            "slow": "the coroutine still works, and closes nothing yet",
+            "time_out": "`close` has a timeout",
+            "released": "a task releases the connection later",
+            "terminated": "a timer terminates the pool",
+        },
+        servers=("postgres",),
+        elsewhere={"site": 1},
+    ),
+    Entry(
         program="asyncpg_in_handler",
         source="widely known",
         library="asyncpg, grpcio (aio), PostgreSQL",

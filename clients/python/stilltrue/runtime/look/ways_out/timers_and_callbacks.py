@@ -35,13 +35,17 @@ from stilltrue.runtime.waits.resolvers.executors import items_behind
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
 """Names of callbacks that certainly end their target."""
+_ENDING_NOTHING = frozenset(
+    (("asyncpg.connection", "_StatementCache._on_entry_expired"), ("asyncpg.pool", "Pool._warn_on_long_close"))
+)
+"""By module and name: a connection forgets a prepared statement; a warning is logged."""
 
 
 def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -> Iterator[Actor]:
     """The timers and scheduled callbacks of a loop."""
     for handle in handles:
         callback, arguments = compat.callback_of(handle)
-        if _expires_statements(callback):
+        if _ends_nothing(callback):
             continue
         name = compat.name_of(callback)
         when = handle.when() if isinstance(handle, asyncio.TimerHandle) else None
@@ -71,11 +75,10 @@ def _is_aiohttps(callback: Any) -> bool:
     return code is not None and qualname_of(code) == "TimeoutHandle.__call__" and names.get("__name__") == "aiohttp.helpers"
 
 
-def _expires_statements(callback: Any) -> bool:
-    """Whether this is the timer of asyncpg's cache, which only lets a connection forget a prepared statement."""
+def _ends_nothing(callback: Any) -> bool:
+    """Whether this is one of a library's own timers that neither end a wait nor release anything (:data:`_ENDING_NOTHING`)."""
     code, names, _ = compat.code_behind(callback)
-    known = code is not None and qualname_of(code) == "_StatementCache._on_entry_expired"
-    return known and names.get("__name__") == "asyncpg.connection"
+    return code is not None and (names.get("__name__"), qualname_of(code)) in _ENDING_NOTHING
 
 
 def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:

@@ -1,6 +1,15 @@
-"""The ``Pool`` of aiopg and of aiomysql, whose waits for a connection have no timeout."""
+"""The ``Pool`` of aiopg and of aiomysql.
+
+Rules:
+
+1. A wait for a connection has no timeout.
+2. ``wait_closed()`` waits until all connections are released, by whoever has them.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
@@ -13,20 +22,36 @@ _PARTS = {name: (f"{name}.connection", f"{name}.utils") for name in ("aiopg", "a
 
 
 def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
+    """Rule 1."""
     pool = variables_of(stack.frames[at]).get("self")
+    free, state = read(pool, "_free"), _state(pool, stack, at, closing=False)
+    most = getattr(free, "maxlen", None)
+    if state is None or free is UNKNOWN or len(free) or not most or state.taken < most:
+        return None
+    return wait_for_share(state, view)
+
+
+def _read_close(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
+    """Rule 2."""
+    state = _state(variables_of(stack.frames[at]).get("self"), stack, at, closing=True)
+    if state is None:
+        return None
+    what = f"the release of all connections of {state.name} that is being closed, which are held by {{}}"
+    return replace(wait_for_share(state, view), what=what, needs=None)
+
+
+def _state(pool: Any, stack: CallStack, at: int, *, closing: bool) -> PoolState | None:
+    """The pool for whose condition this task waits, if it is ``closing`` or not; None if the task does something else."""
     waits = frame_named(stack, "Condition.wait", at) is not None  # otherwise it is connecting
     library = next((one for one in _PARTS if has_type(pool, f"{one}.pool", "Pool")), None)
     if stack.task is None or not waits or library is None:
         return None
-    used, free, acquiring = read(pool, "_used"), read(pool, "_free"), number(read(pool, "_acquiring"))
-    if type(used) is not set or free is UNKNOWN or acquiring != 0 or read(pool, "_closing") is not False:
-        return None
-    most = getattr(free, "maxlen", None)
-    if len(free) or not most or len(used) < most:
+    used, acquiring = read(pool, "_used"), number(read(pool, "_acquiring"))
+    if type(used) is not set or acquiring != 0 or read(pool, "_closing") is not closing:
         return None
     things = list(used)
     taken = set(map(id, things))
-    state = PoolState(
+    return PoolState(
         pool=pool,
         name=f"an {library} pool",
         taken=len(taken),
@@ -38,7 +63,9 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
             for index in range(len(things))
         ),
     )
-    return wait_for_share(state, view)
 
 
-RESOLVERS = (Resolver(tuple((f"{library}/pool.py", "Pool._acquire") for library in _PARTS), _read),)
+RESOLVERS = (
+    Resolver(tuple((f"{library}/pool.py", "Pool._acquire") for library in _PARTS), _read),
+    Resolver(tuple((f"{library}/pool.py", "Pool.wait_closed") for library in _PARTS), _read_close),
+)

@@ -1,4 +1,10 @@
-"""asyncpg's ``Pool``: a wait for a connection ends by itself only if ``acquire`` got a timeout, a timer of the loop."""
+"""asyncpg's ``Pool``.
+
+Rules:
+
+1. A wait for a connection ends by itself only if ``acquire`` got a timeout, a timer of the loop.
+2. ``close()`` waits until each connection is released, by whoever has it.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +40,26 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     return wait_for_share(state, view)
 
 
+def _read_close(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
+    """Rule 2: of the task in which ``close()`` awaits one connection."""
+    holder = variables_of(stack.frames[at]).get("self")
+    if stack.task is None or read(holder, "_in_use") is not stack.future:
+        return None
+    pool = read(holder, "_pool")
+    if not has_type(pool, "asyncpg.pool", "Pool") or _ends_sessions(pool):
+        return None
+    state = PoolState(
+        pool=holder,
+        name="an asyncpg pool",
+        taken=1,
+        share_of=lambda thing: holder if _share_of(thing, pool) is holder else None,
+        closers=(pool,),
+        kinds=(("asyncpg.pool", "PoolConnectionProxy"),),
+        what="the release of a connection of an asyncpg pool that is being closed, which {} holds",
+    )
+    return wait_for_share(state, view)
+
+
 def _lost(pool: Any) -> int:
     """The number of acquired connections that cannot be released, as nothing refers to their proxies any more."""
     holders = read(pool, "_holders")
@@ -65,4 +91,7 @@ def _share_of(thing: Any, pool: Any) -> Any:
     return holder if read(holder, "_pool") is pool and read(holder, "_proxy") is thing and used not in (None, UNKNOWN) else None
 
 
-RESOLVERS = (Resolver((("asyncpg/pool.py", "Pool._acquire.<locals>._acquire_impl"),), _read),)
+RESOLVERS = (
+    Resolver((("asyncpg/pool.py", "Pool._acquire.<locals>._acquire_impl"),), _read),
+    Resolver((("asyncpg/pool.py", "PoolConnectionHolder.wait_until_released"),), _read_close),
+)

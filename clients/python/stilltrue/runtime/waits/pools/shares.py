@@ -38,7 +38,8 @@ class PoolState:
     the wait ends by itself (epoch). ``closers``: closing one of these ends the wait; ``lines``: as in :class:`SeenWait`;
     ``helpers``: the pool's own threads and tasks. ``around``: classes (module and name) of objects that lead to no share or to
     all of them; ``kinds``: the only classes whose objects can stand for a share (empty: any class). ``lost`` counts the taken
-    shares that can no longer be released (:mod:`~stilltrue.runtime.waits.pools.lost_shares`).
+    shares that can no longer be released (:mod:`~stilltrue.runtime.waits.pools.lost_shares`). ``what`` describes the wait as
+    in :class:`SeenWait`.
     """
 
     pool: Any
@@ -52,6 +53,7 @@ class PoolState:
     around: tuple[tuple[str, str], ...] = ()
     kinds: tuple[tuple[str, str], ...] = ()
     lost: Callable[[], int] = int
+    what: str = ""
 
 
 def wait_for_share(state: PoolState, view: ProcessView) -> SeenWait:
@@ -65,7 +67,7 @@ def wait_for_share(state: PoolState, view: ProcessView) -> SeenWait:
         on=state.pool,
         enders=enders,
         until=state.until,
-        what=f"a connection of {state.name}, all {state.taken} of which are held by {{}}",
+        what=state.what or f"a connection of {state.name}, all {state.taken} of which are held by {{}}",
         owners=state.closers,
         lines=state.lines if known else (),
         helpers=state.helpers,
