@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
-from stilltrue.protocol.books.ledger import ServerCall
+from stilltrue.protocol.books.ledger import NO_REPLY, ServerCall
 from stilltrue.runtime.calls.handler_classes import HandlerClasses
 from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, enter_task, has_failed, receive_request
 from stilltrue.runtime.calls.pool import PoolTask, arriving, record_pool_of_server
@@ -228,7 +228,8 @@ async def _coroutine(call: _Handler, request: Any, context: Any) -> Any:
         coroutine = call.behaviour(request, RecordedContext(context, call))
         if root is not None:
             root.coroutine = coroutine
-        return call.returned(await coroutine)
+        reply = await coroutine
+        return reply if call.served.reply is NO_REPLY else call.returned(reply)
     except asyncio.CancelledError:
         await _abort_if_cured(call, context)
         call.session.parties.unanswered.perhaps(call.served)
