@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stilltrue.model import UNKNOWN_FACT, CallNumber, PartyName, SnapshotId
+from stilltrue.model import UNKNOWN_FACT, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.step import Step, StepError
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
@@ -156,6 +156,24 @@ def test_what_came_with_the_request_and_returns_with_the_reply_stays_in_transit(
     answer = cut(a, 2).seen[0].answer(CallNumber(1))
     assert answer is not None
     assert (answer.taken, dict(answer.facts)) == ((False, {}) if failed else (True, {"token": 1}))
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_facts_that_an_open_call_carries_are_unknown_after_a_renaming(in_doubt: bool) -> None:
+    """The call is not reported under the new name: its token seemed lost."""
+    a, step = recorder(), Step()
+    a.fact({"token": 1, "phase": 2})
+    step.fact(token=0)
+    step.carries(token=1)
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    a.closed(step, 0.0)
+    if in_doubt:
+        a.settled(made, None, 0.0, in_doubt=True)
+    a.renamed(ProcessId(service="a", instance=ProcessName("a-2"), incarnation=7))
+    report = cut(a, 1)
+    assert (report.made, report.facts) == ((), {"token": UNKNOWN_FACT, "phase": 2})
+    a.fact({"token": 0})
+    assert cut(a, 2).facts == {"token": 0, "phase": 2}
 
 
 @pytest.mark.parametrize(("carried", "sent", "found"), [(True, True, 0), (True, False, UNKNOWN_FACT), (False, False, 0)])

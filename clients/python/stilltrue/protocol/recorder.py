@@ -577,7 +577,8 @@ class Recorder:
     def renamed(self, process: ProcessId) -> None:
         """The process gets another name, because its own was taken. Open calls are not reported under the new name.
 
-        Facts, pools and the memory of callers are kept. The process counts as active until the earlier calls are over.
+        Facts, pools and the memory of callers are kept; facts that open calls carry are unknown until set again. The process
+        counts as active until the earlier calls are over.
         """
         self.process = process
         self._source, self._incarnation, self._prefix = process.instance, process.incarnation, f"{process.instance}/"
@@ -585,6 +586,8 @@ class Recorder:
         self.sender = sender_text(process.instance, process.incarnation)
         self._party_prefixes.clear()
         self._inherited.update(self._made.values(), self._served.values())
+        for made in (*self._made.values(), *self._in_doubt.values()):
+            self._facts.update(dict.fromkeys(made.facts, UNKNOWN_FACT))
         self._made.clear()
         self._served.clear()
         self._in_steps.clear()
