@@ -600,8 +600,8 @@ MUTANTS = (
     Mutant(
         "what a step carries travels twice",
         "stilltrue.protocol.recorder",
-        "({} if step.spent else step.carried, step.changes)",
-        "(step.carried, step.changes)",
+        "**({} if step.spent else step.carried)",
+        "**step.carried",
         "tests/client/protocol/test_step.py::test_facts_sent_with_a_call_are_not_sent_again_with_the_reply",
     ),
     Mutant(

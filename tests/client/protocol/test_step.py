@@ -139,6 +139,25 @@ def test_a_step_with_the_reply_is_dropped_if_the_handler_fails() -> None:
         assert (report.facts, dict(answer.facts)) == (facts, {} if failed else {"token": 1})
 
 
+def test_several_steps_with_the_reply_take_effect_together() -> None:
+    a = recorder()
+    a.fact({"token": 1, "served": 4})
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served)
+    for changes, carried in (({"token": 0}, {"token": 1}), ({"served": 5}, {}), ({}, {"page": 2})):
+        step = Step(served)
+        step.fact(**changes)
+        step.carries(**carried)
+        step.with_reply()
+        a.closed(step, 0.0)
+    assert cut(a, 1).facts == {"token": 1, "served": 4}
+    a.replied(served)
+    report = cut(a, 2)
+    answer = report.seen[0].answer(CallNumber(1))
+    assert answer is not None
+    assert (report.facts, dict(answer.facts)) == ({"token": 0, "served": 5}, {"token": 1, "page": 2})
+
+
 @pytest.mark.parametrize("failed", [False, True])
 def test_what_came_with_the_request_and_returns_with_the_reply_stays_in_transit(failed: bool) -> None:
     a = recorder()

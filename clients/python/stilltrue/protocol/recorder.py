@@ -293,7 +293,9 @@ class Recorder:
         if message is not None:
             self._in_steps.pop(message.number, None)
         if step.replying and served is not None:
-            served.reply = ({} if step.spent else step.carried, step.changes)  # a success also takes the request's facts
+            # a success also takes the request's facts
+            carried, changes = served.reply  # of an earlier step with the reply
+            served.reply = ({**carried, **({} if step.spent else step.carried)}, {**changes, **step.changes})
         else:
             if step.taking and served is not None:
                 self._take(served)
