@@ -787,6 +787,18 @@ def test_who_sends_into_a_stream_that_it_alone_could_receive_from_waits_for_itse
         assert [(one.unchanged, one.ways_out, one.doubt) for one in look_at(agent, report).parties] == [(True, (), "")]
 
 
+def test_a_tasks_wait_counts_from_the_cut_that_saw_it_first_not_from_its_proof(alone: Callable[..., Agent]) -> None:
+    agent = alone("one")
+    with _alone_in_a_loop(sends_into_its_own_stream):
+        assert "sender" not in waits_of(report_of(agent)), "nothing is proved at the first cut"
+        seen = time.time()
+        time.sleep(2 * task_waits.AGAIN_SECONDS)
+        report = report_when(agent, lambda report: "sender" in waits_of(report))
+        (since,) = (one.since for one in report.waits if one.waiter.endswith(":sender"))
+        assert since is not None
+        assert since <= seen
+
+
 @pytest.mark.parametrize(
     "run",
     [sends_for_some_time, sends_what_a_timer_receives, sends_what_a_task_receives_later, receives_what_nobody_sends],

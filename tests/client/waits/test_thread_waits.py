@@ -619,6 +619,19 @@ def test_a_cycle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Call
 
 
 @needs_memory
+def test_a_wait_counts_from_the_cut_that_saw_it_first_not_from_its_proof(alone: Callable[..., Agent], threads: Threads) -> None:
+    _begin_cycle(threads)
+    agent = alone("one")
+    assert not awaited(report_of(agent)), "nothing is proved at the first cut"
+    seen = time.time()
+    time.sleep(0.2)
+    report = reported(agent, "a", "b")
+    since = [one.since for one in report.waits if one.waiter.endswith((":a", ":b"))]
+    assert len(since) == 2
+    assert all(one is not None and one <= seen for one in since)
+
+
+@needs_memory
 def test_a_future_that_nobody_is_known_to_complete_is_waited_for_like_an_event(
     alone: Callable[..., Agent], threads: Threads
 ) -> None:

@@ -85,7 +85,8 @@ class SeenWait:
     that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again. ``still``: what the
     second look asks besides whether this is the same wait. ``also``: another wait of the same party, which must end, too.
     ``parks``: another process ends it, by a message or by its end: to be in it is to be idle. ``at_child``: it is at a pipe of
-    a child that waits for this process (:mod:`stilltrue.runtime.waits.pipes.child_files`).
+    a child that waits for this process (:mod:`stilltrue.runtime.waits.pipes.child_files`). ``since``: when the party was first
+    seen in it (epoch), if that was before this cut.
     """
 
     on: Any
@@ -109,6 +110,7 @@ class SeenWait:
     also: SeenWait | None = None
     parks: bool = False
     at_child: bool = False
+    since: float | None = None
 
     @property
     def is_released_by_others(self) -> bool:

@@ -198,7 +198,8 @@ class Observer:
             waits = waiter is not None and on is not None and blocking_future(waiter) is on
             return waits and (still is None or still())
 
-        number, since = self._number(id(one.task), one.future, now, same)
+        begun = now if one.wait is None or one.wait.since is None else one.wait.since
+        number, since = self._number(id(one.task), one.future, begun, same)
         if one.wait is None:
             needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
             return LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
@@ -235,7 +236,7 @@ class Observer:
         if wait.reached:
             parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))
             self._cut.signalled[party] = ReportedThreadWait(ident, weak, parties)
-        number, since = self._number(ident, wait.on, now, same, where)
+        number, since = self._number(ident, wait.on, now if wait.since is None else wait.since, same, where)
         self._cut.handles[party] = wait.handles
         self._cut.share_waits |= {party} if wait.is_released_by_others else set()
         return self._seen_wait(wait, party, number, among, wait.until, since)
@@ -277,7 +278,7 @@ class Observer:
         self._cut.local[number] = before
         return before[0]
 
-    def _number(self, waiter: int, future: Any, now: float, same: Same, where: object = None) -> tuple[WaitNumber, float]:
+    def _number(self, waiter: int, future: Any, begun: float, same: Same, where: object = None) -> tuple[WaitNumber, float]:
         """The number of this wait for ``future`` and when it was first observed; both stay the same while the wait lasts.
 
         ``where`` changes when the waiter runs.
@@ -285,7 +286,7 @@ class Observer:
         key = (waiter, id(future))
         before = self.newest.numbers.get(key)
         if before is None or before[0]() is not future or before[3] != where:
-            before = (OwnRef(future), WaitNumber(self._next), now, where)
+            before = (OwnRef(future), WaitNumber(self._next), begun, where)
             self._next += 1
         self._cut.numbers[key] = before
         self._cut.same[before[1]] = same

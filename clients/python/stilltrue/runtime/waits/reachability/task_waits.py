@@ -75,6 +75,7 @@ class _Candidate:
     """What the agent's own thread has proved."""
     proof_due: float = 0.0
     proof_again: float = AGAIN_SECONDS
+    since: float = field(default_factory=time.time)
 
     def waits(self) -> bool:
         task, future = self.task(), self.future()
@@ -154,7 +155,7 @@ class TaskWaits:
             alone = enders == {task} and (depends_on_others(task) or completes_its_own(task))
             left = left or ((task,) if alone else ())
             if left and asked[task].depended_on:
-                waits[task] = _seen(task, left)
+                waits[task] = _seen(task, left, asked[task].since)
         return _with_idle_tasks(waits, proved, parking)
 
     def _search(self, due: Iterable[_Candidate], now: float) -> None:
@@ -220,8 +221,8 @@ class TaskWaits:
         return ProvedEnders(asked, proved)
 
 
-def _seen(task: Task, enders: Iterable[int | Task]) -> SeenWait:
-    return SeenWait(on=blocking_future(task), enders=tuple(enders), what=WHAT, once=True, reached=True)
+def _seen(task: Task, enders: Iterable[int | Task], since: float | None) -> SeenWait:
+    return SeenWait(on=blocking_future(task), enders=tuple(enders), what=WHAT, once=True, reached=True, since=since)
 
 
 def _with_idle_tasks(
@@ -233,7 +234,8 @@ def _with_idle_tasks(
         for idle in waits[task].enders or ():
             if isinstance(idle, asyncio.Task) and idle in parking and idle not in waits:
                 feeders = (one for one, wait in waits.items() if idle in (wait.enders or ()))
-                waits[idle] = _seen(idle, dict.fromkeys((*(one for one in proved[idle] if one is not idle), *feeders)))
+                enders = dict.fromkeys((*(one for one in proved[idle] if one is not idle), *feeders))
+                waits[idle] = _seen(idle, enders, waits[task].since)
                 todo.append(idle)
     return waits
 

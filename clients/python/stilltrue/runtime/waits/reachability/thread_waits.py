@@ -30,7 +30,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -100,6 +100,7 @@ class _Candidate:
     proof: Proof | None = None
     what: str = WHAT
     still: Callable[[int, Sequence[FrameType]], Still] | None = None
+    since: float = field(default_factory=time.time)
 
     def still_waits(self, frames: Mapping[int, FrameType]) -> bool:
         """Whether it has not run since."""
@@ -213,9 +214,8 @@ def reached_by_themselves(waiting: Mapping[int, OwnRef], until: float) -> frozen
 
 def _seen(one: _Candidate, thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType]) -> SeenWait:
     """A proved wait for ``thing`` of the thread with these frames."""
-    if one.still is None:
-        return SeenWait(on=thing, enders=enders, what=one.what, reached=True)
-    return SeenWait(on=thing, enders=enders, what=one.what, reached=True, still=one.still(one.ident, frames))
+    still = None if one.still is None else one.still(one.ident, frames)
+    return SeenWait(on=thing, enders=enders, what=one.what, reached=True, still=still, since=one.since)
 
 
 def proved(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof]:
