@@ -5,7 +5,8 @@ Rules (:mod:`detector.service.detection.membership.coverage` decides when there 
 1. An answer *speaks for all* when an unseen member could make it wrong: a FALSE of ``deadlock``, a TRUE of ``termination``. The
    other answers rest on what was seen, and stand.
 2. A doubt about ``ALL`` withholds every answer that speaks for all. A doubt about ``STATES`` withholds those of them that are
-   not about waits. A doubt about a predicate withholds its FALSE.
+   not about waits. A doubt about a predicate withholds its FALSE,
+   or its TRUE.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ class About(Enum):
     ALL = "all"
     STATES = "states"
     FALSE_OF_PREDICATE = "false"
+    TRUE_OF_PREDICATE = "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipDoubt:
     """Why some answers on a snapshot are withheld.
 
-    ``text``: the reason, as a sentence. ``decisive``: the members it is about. ``predicate``: set for ``FALSE_OF_PREDICATE``.
+    ``text``: the reason, as a sentence. ``decisive``: the members it is about. ``predicate``: set for ``..._OF_PREDICATE``.
     """
 
     about: About
@@ -53,6 +55,8 @@ class MembershipDoubt:
         """Whether this doubt withholds ``verdict``, or is one more reason for it to be undetermined (rule 2)."""
         if self.about is About.FALSE_OF_PREDICATE:
             return verdict.predicate == self.predicate and verdict.holds is Holds.FALSE
+        if self.about is About.TRUE_OF_PREDICATE:
+            return verdict.predicate == self.predicate and verdict.holds is Holds.TRUE
         return speaks_for_all(verdict) and (self.about is About.ALL or verdict.predicate not in _BLOCKED)
 
 

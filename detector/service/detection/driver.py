@@ -167,6 +167,7 @@ class Driver:
     def _join(self, member: Member, before: Member | None) -> None:
         if before is not None and before.process != member.process:
             self.incidents.over(before.process, "a later incarnation has replaced it", self._clock.now())
+            self._membership.replaced(before)
         member.lost_at = None
         self._membership.joined(member)
         self._step(lambda now: self._initiator.joined(member.process, member.colour, now))
@@ -264,7 +265,7 @@ class Driver:
     def _leave(self, member: Member, why: str) -> None:
         if not self.roster.remove(member):
             return
-        self._membership.left()
+        self._membership.left(member)
         self._log.info("member left", process=member.name, why=why)
         self._looks.unable(member.name, f"{member.name} has left")
         self._step(lambda now: self._initiator.left(member.name, now))

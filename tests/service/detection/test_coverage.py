@@ -239,6 +239,48 @@ async def test_termination_is_undetermined_while_a_process_is_refused_because_of
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("goodbye", [True, False])
+async def test_what_a_process_had_counted_before_it_was_restarted_is_not_lost(
+    start_detector: Any, process: Any, tmp_path: Path, goodbye: bool
+) -> None:
+    """A rolling restart of the receiver: its new incarnation counts from 0."""
+    a, b, after = process("a"), process("b"), process("b", incarnation=9)
+    a.recorder.fact({"sent": 5})
+    b.recorder.fact({"received": 5})
+    after.recorder.fact({"received": 0})
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        assert (await detector.ask("lost-message")).holds == FALSE
+        a.recorder.fact({"sent": 6})
+        assert (await detector.ask("lost-message")).holds == TRUE
+        if goodbye:
+            await b.say(goodbye=agent_pb2.Goodbye())
+        else:
+            await b.kill()
+        async with asyncio.timeout(10):
+            while not after.welcomed.is_set():
+                await detector.join(after)
+        verdict = await detector.ask("lost-message")
+        assert (verdict.holds, "b has left or was restarted" in verdict.witness.text) == (UNDETERMINED, True)
+        assert (await detector.ask("termination")).holds == TRUE
+
+
+async def test_a_process_that_leaves_without_counts_is_no_doubt_about_them(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a, b, other = process("a"), process("b"), process("other")
+    a.recorder.fact({"sent": 6})
+    b.recorder.fact({"received": 5})
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b, other)
+        assert (await detector.ask("lost-message")).holds == TRUE
+        await other.say(goodbye=agent_pb2.Goodbye())
+        async with asyncio.timeout(10):
+            while "other" in await detector.agents():
+                await asyncio.sleep(0.01)
+        assert (await detector.ask("lost-message")).holds == TRUE
+
+
 async def test_a_process_that_called_and_ended_before_it_could_join_is_no_doubt(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:

@@ -18,7 +18,9 @@ Rules:
    stated: it may call again. It counts as blind.
 9. So are they for two leases after a process was refused because another uses its name, unless the scope's members are stated:
    it is at work, and will join under another name.
-10. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for a while and are in no known wait: their
+10. So is a TRUE of ``lost-message`` after a process that had declared facts has left or was restarted, until the last member
+    has left: what it had counted is gone with it.
+11. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for a while and are in no known wait: their
     parties count as able to go on. Their members are partly covered. So it is with calls that no worker takes, although not all
     workers of their pool serve calls, and with parties that serve no call and wait in a way that idle ones do not.
 """
@@ -46,6 +48,7 @@ from stilltrue.model import BlindSpot, Coverage, Holds, PartyName, ProcessId, Pr
 from stilltrue.protocol.report import Report
 
 SPOTS_MAX = 50
+FACTS_MAX = 1_000
 TWINS_MAX = 1_000
 """The number of refused processes that are remembered; beyond it, those refused the longest ago are forgotten."""
 WAITED_FOR = ("deadlock", "gridlock")
@@ -90,6 +93,8 @@ class Membership:
         self._joined: dict[ProcessName, ProcessState] = {}
         self._twins: dict[ProcessId, tuple[float, ProcessState]] = {}
         """When the process was last refused (rule 9)."""
+        self._facts_left: dict[str, ProcessName] = {}
+        """The facts of processes that have left or were restarted, each with the newest such process (rule 10)."""
         self._earlier_true: dict[tuple[str, str], _EarlierTrue] = {}
         self._covered: dict[str, tuple[Snapshot, Mapping[ProcessName, Report], _Covered]] = {}
         """By scope, the coverage of the newest view, which is the same for every predicate."""
@@ -116,15 +121,23 @@ class Membership:
         """Take a member's report for what it says about processes that are not members."""
         self._callers.reported(report, now)
 
-    def left(self) -> None:
+    def left(self, member: Member) -> None:
         """Record that a member left."""
+        self.replaced(member)
         if not len(self._roster):
             self._joined.clear()
+            self._facts_left.clear()
+
+    def replaced(self, member: Member) -> None:
+        """Record that a process has ended: it has left, or a later incarnation has replaced it (rule 10)."""
+        for fact in () if member.report is None else member.report.facts:
+            if fact in self._facts_left or len(self._facts_left) < FACTS_MAX:
+                self._facts_left[fact] = member.name
 
     def doubts(self, view: Snapshot, incidents: Sequence[Incident]) -> tuple[MembershipDoubt, ...]:
-        """The doubts about answers on ``view`` (rules 3 to 5 and 7 to 9); ``incidents``: the open ones."""
+        """The doubts about answers on ``view`` (rules 3 to 5 and 7 to 10); ``incidents``: the open ones."""
         about_members = (*self._gathering(view), *self._unjoined(view), *self._unrecorded(view), *self._called_by_others(view))
-        return (*about_members, *self._of_twins(view), *_unconfirmed(view, incidents))
+        return (*about_members, *self._of_twins(view), *self._uncounted(view), *_unconfirmed(view, incidents))
 
     def qualified(
         self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
@@ -145,11 +158,11 @@ class Membership:
         return self._qualified_by_age(verdict, view)
 
     def _unexplained_calls(self, view: Snapshot) -> str:
-        """The calls that have not moved for a while, as a remark on a FALSE (rule 10); empty if none are known."""
+        """The calls that have not moved for a while, as a remark on a FALSE (rule 11); empty if none are known."""
         return self._remark(view, lambda member: member.unexplained_calls, ("call has", "calls have"), NOT_MOVING)
 
     def _unexplained_waits(self, view: Snapshot) -> str:
-        """The other parties that are stuck, as a remark on a FALSE (rule 10); empty if none are known."""
+        """The other parties that are stuck, as a remark on a FALSE (rule 11); empty if none are known."""
         words = ("thread or task waits", "threads or tasks wait")
         return self._remark(view, lambda member: member.unexplained_waits, words, WAITING_LONG)
 
@@ -205,6 +218,21 @@ class Membership:
             names = listed(sorted(found))
             text = f"another process uses the name {names}, too, and has not joined under a name of its own yet"
             yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(sorted(found)))
+
+    def _uncounted(self, view: Snapshot) -> Iterator[MembershipDoubt]:
+        """Doubts about counts of which a part has left with its process (rule 10)."""
+        if not self._facts_left:
+            return
+        found = {
+            fact: self._facts_left[fact]
+            for state in view.processes.values()
+            for fact in state.facts
+            if fact in self._facts_left
+        }
+        if found:
+            fact, name = min(found.items())
+            text = f"{name} has left or was restarted, and what it had declared ({fact}) has gone with it"
+            yield MembershipDoubt(about=About.TRUE_OF_PREDICATE, predicate="lost-message", text=text, decisive=(name,))
 
     def _unjoined_callers(self, view: Snapshot) -> list[ProcessName]:
         if view.ref.scope in self.expected:
