@@ -22,6 +22,7 @@ UNIT_TESTS = Path(__file__).parent / "alerts.test.yaml"
 SIDECAR = ("inbound_calls", "outbound_calls_total", "faults_total", "reports_dropped_total")
 """What `tests/sidecar/test_app.py` finds in a sidecar's metrics."""
 DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))
+RUNBOOKS = tuple((ROOT / "docs" / "runbooks").glob("Stilltrue*.md"))
 PROOF = {"StilltrueDeadlock", "StilltrueOrphanedResource", "StilltrueTokenLost", "StilltrueTokenDuplicated"}
 NAME = re.compile(r"\bstilltrue_[a-z_]+")
 
@@ -133,7 +134,7 @@ def test_every_alert_has_its_runbook_and_every_runbook_its_alert(alerts: list[di
         assert alert["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{alert['alert']}.md")
         assert alert["annotations"]["summary"]
         assert alert["annotations"]["description"]
-    pages = {path.stem for path in (ROOT / "docs" / "runbooks").glob("Stilltrue*.md")}
+    pages = {path.stem for path in RUNBOOKS}
     of_others = set(re.findall(r"alert: (\w+)", SCALE_OUT.read_text()))
     assert of_others <= pages
     assert {page for page in pages - of_others if not page.startswith("StilltrueStream")} == {
@@ -141,9 +142,15 @@ def test_every_alert_has_its_runbook_and_every_runbook_its_alert(alerts: list[di
     }
 
 
+def test_the_page_of_runbooks_links_each_of_them_with_its_title() -> None:
+    text = (ROOT / "docs" / "runbooks" / "README.md").read_text()
+    titles = {path.stem: path.read_text().split("\n", 1)[0].partition(": ")[2] for path in RUNBOOKS}
+    assert dict(re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.+) \|$", text, re.MULTILINE)) == titles
+
+
 @pytest.mark.parametrize("heading", ["## What it means", "## What to look at", "## What to do"])
 def test_every_runbook_has_meaning_diagnosis_and_remedy(heading: str) -> None:
-    for path in (ROOT / "docs" / "runbooks").glob("Stilltrue*.md"):
+    for path in RUNBOOKS:
         assert heading in path.read_text(), path.name
 
 
