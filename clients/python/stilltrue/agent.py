@@ -369,13 +369,16 @@ class Agent:
         if self._connection is None:
             self.start()
 
-    def _search(self) -> None:
-        """Do the work that takes too long for a cut, in the agent's own thread. Never raises."""
+    def _search(self) -> bool:
+        """Do the work that takes too long for a cut, in the agent's own thread. Never raises.
+
+        Returns whether some of it is to be tried again before long.
+        """
         try:
             self.parties.unanswered.search(self.live)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("searching for unanswered calls")
-        self._observer.searchers.search(self.live.clock(), lambda: self._closed)  # a forked child has another observer
+        return self._observer.searchers.search(self.live.clock(), lambda: self._closed)  # a forked child has another observer
 
     def http_replacements(self) -> Replacements:
         """The replacements for methods of HTTP libraries while the process is instrumented."""

@@ -27,6 +27,7 @@ from stilltrue.protocol.report import PartyTarget
 from stilltrue.runtime.introspection.frames import innermost_frames
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.orphaned_locks import locks as left_locks
+from stilltrue.runtime.waits.reachability.thread_waits import ShareOfTime
 from tests.client.laboratory.mutants import MUTANTS, broken
 from tests.client.laboratory.programs import program
 from tests.client.look.worlds import look_at, of, report_of
@@ -99,7 +100,7 @@ class Laboratory:
         for _ in range(ROUNDS):
             time.sleep(STILL_SECONDS)
             report = report_of(self.agent)
-            self.agent._observer.searchers.left._not_before = 0.0
+            self.agent._observer.searchers.left._share = ShareOfTime()
             self.agent._observer.searchers.search(time.time())
             for wait in report.waits:
                 parties = [one.party for one in wait.among if isinstance(one, PartyTarget)]

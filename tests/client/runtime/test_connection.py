@@ -60,6 +60,28 @@ def test_a_goodbye_waits_for_a_search_and_ends_it(detector: Any, join: Join, mon
     assert not goes_on
 
 
+def test_a_search_with_more_to_do_goes_on_between_reports_until_it_has_done_all(
+    detector: Any, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched, done = list[float](), threading.Event()
+
+    def search(_: Agent) -> bool:
+        searched.append(time.monotonic())
+        if len(searched) == 4:
+            done.set()
+        return not done.is_set()
+
+    monkeypatch.setattr(Agent, "_search", search)
+    join("one")
+    time.sleep(0.5)
+    assert not searched, "nothing is searched before the first cut"
+    detector.mark(1)
+    detector.report("one", 1)
+    assert done.wait(20)
+    time.sleep(1.0)
+    assert len(searched) == 4, "after one report and at three ticks, and no more"
+
+
 def test_a_process_that_is_welcomed_while_it_leaves_is_not_shown_as_a_member(join: Join) -> None:
     agent = join("leaving")
     leaving = agent._connection

@@ -622,6 +622,7 @@ def test_a_cycle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Call
 def test_a_wait_counts_from_the_cut_that_saw_it_first_not_from_its_proof(alone: Callable[..., Agent], threads: Threads) -> None:
     _begin_cycle(threads)
     agent = alone("one")
+    time.sleep(0.5)  # so that both are surely asleep: a thread that runs once more is seen anew
     assert not awaited(report_of(agent)), "nothing is proved at the first cut"
     seen = time.time()
     time.sleep(0.2)

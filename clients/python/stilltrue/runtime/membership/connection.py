@@ -91,7 +91,7 @@ class Connection:
         transport: Transport | None = None,
         cure: Callable[[CureRequest], Cured] | None = None,
         stacks: Callable[[int], StacksFound] | None = None,
-        reports_sent: Callable[[], None] = lambda: None,
+        reports_sent: Callable[[], bool] = lambda: False,
         kind: str = "python",
     ) -> None:
         """``live`` receives markers and returns reports; ``look`` answers verification rounds.
@@ -100,7 +100,8 @@ class Connection:
         ``sight`` returns what the agent sees of the process; ``transport`` adds the connections of calls to reports.
         ``cure`` aborts calls at an operator's request; None: this process does not allow it.
         ``stacks`` returns the stacks of parties that have long been without progress; it may be slow.
-        ``reports_sent`` is called after each report. ``kind``: the first part of the agent's name and version in the hello.
+        ``reports_sent`` is called after each report, and again at the next ticks as long as it returns True. ``kind``: the
+        first part of the agent's name and version in the hello.
         """
         self._live = live
         self._detector_requests = DetectorRequests(live, self._wake_sender, look, cure, stacks)
@@ -108,6 +109,7 @@ class Connection:
         self._sight = sight
         self._transport = transport
         self._reports_sent = reports_sent
+        self._has_more_to_do = False
         self._kind = kind
         self._name_taken_since: float | None = None
         self._settings = settings
@@ -371,6 +373,8 @@ class Connection:
                 self._wakeups.get(timeout=self._tick_seconds())
             except Empty:
                 live.catch_up()
+                if self._has_more_to_do and not self._closing.is_set():
+                    self._has_more_to_do = self._reports_sent()
             self._wake_pending = False
             for report in self._reports():
                 leases.reported()
@@ -396,7 +400,7 @@ class Connection:
                 continue
             yield message
             if not self._closing.is_set():
-                self._reports_sent()
+                self._has_more_to_do = self._reports_sent()
 
     def _log_too_large(self, size: int) -> None:
         """Log the first report that exceeds the detector's bound: without its reports this process is a missing member."""

@@ -95,11 +95,18 @@ class Searchers:
             *self.feeders.holds(view),
         )
 
-    def search(self, now: float, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Search, in the agent's own thread, ``now`` (epoch), until ``stopped``. Never raises."""
+    def search(self, now: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Search, in the agent's own thread, ``now`` (epoch), until ``stopped``. Never raises.
+
+        Returns whether a proof that is still missing will be tried again before long.
+        """
         with reading(0.0) as alone:
             if alone:
                 self._search(now, stopped)
+        try:
+            return any(one.is_due_soon() for one in (self.left, self.signals, self.reached))
+        except Exception:  # noqa: BLE001 - the next cut tries it, too
+            return False
 
     def _search(self, now: float, stopped: Callable[[], bool]) -> None:
         searches: tuple[Callable[[], object], ...] = (

@@ -27,6 +27,7 @@ from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.orphaned_locks.census import take_census
 from stilltrue.runtime.waits.orphaned_locks.proof import Proof
 from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.reachability.thread_waits import SOON_SECONDS, ShareOfTime
 from stilltrue.runtime.waits.resolvers.locks import is_exhausted
 from stilltrue.runtime.waits.wait import CallStack, Ender
 
@@ -34,8 +35,6 @@ CANDIDATES_MAX, SEARCHED_MAX = 100, 8
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
 _SETTLE_SECONDS = 0.005
 """Time for a thread that has just got a lock to run."""
-_SHARE_OF_TIME = 0.02
-"""Largest share of the agent's time to spend on proofs."""
 _Frames = Mapping[int, FrameType]
 
 
@@ -80,7 +79,7 @@ class LocksLeftBehind:
         """``parties`` names the waiters."""
         self._parties = parties
         self._candidates: dict[int, _Candidate] = {}
-        self._not_before = 0.0
+        self._share = ShareOfTime()
 
     def at_cut(self) -> dict[int, int]:
         """By lock identity, the proved number of holders; no other party will release the lock."""
@@ -111,7 +110,7 @@ class LocksLeftBehind:
     def search(self, now: float) -> None:
         """Try the proofs that are due, within the share of time for them, on the agent's own thread. ``now`` is epoch time."""
         at = time.monotonic()
-        if at < self._not_before:
+        if not self._share.has_some(at):
             return
         frames = innermost_frames_of_others()
         due = {key for key, one in items_of(self._candidates) if one.holders is None and one.due <= at and one.is_valid(frames)}
@@ -119,12 +118,16 @@ class LocksLeftBehind:
             return
         begun = time.thread_time()
         proved = self._proved(due, now)
-        self._not_before = at + (time.thread_time() - begun) / _SHARE_OF_TIME
+        self._share.spend(time.thread_time() - begun)
         for key in due:
             one = self._candidates.get(key)
             if one is not None:
                 again = min(2 * one.again, AGAIN_SECONDS_MAX)
                 self._candidates[key] = proved.get(key) or replace(one, due=at + again, again=again)
+
+    def is_due_soon(self) -> bool:
+        """Whether a proof that is missing will be tried again before long."""
+        return any(one.holders is None and one.again < SOON_SECONDS for _, one in items_of(self._candidates))
 
     def at_look(self, now: float) -> dict[int, int]:
         """By lock identity, the number of holders of the locks that are proved again (rule 3)."""

@@ -41,7 +41,7 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
 from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
-from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, Proof, ShareOfTime
+from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, SOON_SECONDS, Proof, ShareOfTime
 from stilltrue.runtime.waits.reachability.thread_waits import proved as proved_of
 from stilltrue.runtime.waits.reachability.waking import (
     awaits_grpc,
@@ -132,6 +132,10 @@ class TaskWaits:
             one.proof, one.proof_due = found.get(task), now + one.proof_again
             one.proof_again = min(2 * one.proof_again, AGAIN_SECONDS_MAX)
         self._share.spend(time.thread_time() - begun)
+
+    def is_due_soon(self) -> bool:
+        """As for threads."""
+        return any(one.proof is None and one.proof_again < SOON_SECONDS for _, one in items_of(self._candidates))
 
     def at_cut(self) -> dict[Task, SeenWait]:
         """The waits that are proved now (rule 2). Must be called before the cut reads anything."""

@@ -58,6 +58,8 @@ CANDIDATES_MAX = 200
 SEARCH_SECONDS_MAX, LOOK_SECONDS_MAX = 0.25, 0.5
 """Processor time of a search; beyond it no further step begins."""
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
+SOON_SECONDS = 1.0
+"""A proof that is tried again after less than this is tried between cuts, too."""
 SHARE_OF_TIME = 0.02
 """Largest share of the agent's time to spend on searches."""
 SAVED_SECONDS_MAX = 1.0
@@ -195,6 +197,10 @@ class ThreadWaits:
                 again = min(2 * one.again, AGAIN_SECONDS_MAX)
                 self._candidates[one.ident] = replace(one, due=now + again, again=again, proof=found.get(one.ident))
         self._share.spend(time.thread_time() - begun)
+
+    def is_due_soon(self) -> bool:
+        """Whether a proof that is missing will be tried again before long."""
+        return any(one.proof is None and one.again < SOON_SECONDS for _, one in items_of(self._candidates))
 
     def at_look(self, asked: Mapping[PartyName, ReportedThreadWait]) -> dict[PartyName, tuple[int | Task, ...] | None]:
         """The parties that can end these waits, proved now; None: not proved. Must be called before the look reads anything."""
