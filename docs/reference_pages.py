@@ -59,18 +59,27 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _deepened(markdown: str) -> str:
-    """Double the indents within lists: two spaces put a list or a table into an item on GitHub, Python-Markdown needs four."""
-    lines, in_list, fence = [], False, None
+    """Double the indents within lists: two spaces put a list or a table into an item on GitHub, Python-Markdown needs four.
+
+    On GitHub an item may follow a paragraph without an empty line; in Python-Markdown it would be part of the paragraph.
+    """
+    lines, in_list, fence, in_paragraph = [""], False, None, False
     for line in markdown.split("\n"):
         text = line.lstrip(" ")
         indent = len(line) - len(text)
         if text and not indent and fence is None:
             in_list = re.match(r"([-*]|\d+\.) ", text) is not None
+            lines += [""] if in_list and in_paragraph else []
+            in_paragraph = not in_list
+        elif not text:
+            in_paragraph = False
+        elif in_list and fence is None and not lines[-1]:
+            in_paragraph = re.match(r"([-*]|\d+\.) |[|`]", text) is None
         more = (indent if fence is None else fence) if in_list and text else 0
         if text.startswith("```"):
             fence = more if fence is None else None
         lines.append(" " * more + line)
-    return "\n".join(lines)
+    return "\n".join(lines[1:])
 
 
 def on_page_content(html: str, **_: Any) -> str:

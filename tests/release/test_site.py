@@ -52,6 +52,16 @@ def test_what_is_within_an_item_of_a_list_on_github_is_so_on_the_site(hook: Any)
     assert hook.on_page_markdown("```sh\n  a\n- b\n  c\n```\n  d\n", page) == "```sh\n  a\n- b\n  c\n```\n  d\n"
 
 
+def test_an_item_that_follows_a_paragraph_on_github_does_so_on_the_site(hook: Any) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="detector.md"), meta={})
+    assert hook.on_page_markdown("One of:\n- a\n- b\n", page) == "One of:\n\n- a\n- b\n"
+    assert hook.on_page_markdown("1. a\n\n   more\n   of it\n2. b\n3. c\n", page) == (
+        "1. a\n\n      more\n      of it\n\n2. b\n3. c\n"
+    )
+    for as_it_is in ("- a\n- b\n", "Text:\n\n- a\n- b\n", "```\none\n- a\n```\n", "- a\n\n- b\n"):
+        assert hook.on_page_markdown(as_it_is, page) == as_it_is
+
+
 def test_links_between_generated_pages_stay_in_the_site(hook: Any) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/settings.md"), meta={})
     text = "\n".join(hook.settings())
