@@ -20,7 +20,7 @@ One program alone, after `make setup`: `.venv/bin/pytest tests/field -m field -k
 it takes two, since Python waits for them at exit. Many programs end when their standard input does, so in the background give
 them one: `sleep 600 | .venv/bin/python ...`. A program of several processes takes the process as well (`file_lock.py stuck
 stock` and, in another terminal, `file_lock.py stuck orders`). They meet in the folder that `FIELD_MEETING` names in the
-environment of each, which must be empty at the start (`export FIELD_MEETING=/tmp/meeting`; by default they use the current one).
+environment of each, which must be empty at the start (`export FIELD_MEETING=/tmp/meeting`; else it is the current one).
 Those with a database take its URI from `FIELD_POSTGRES` or `FIELD_REDIS`, and have a process `probe`.
 
 Written by `.venv/bin/python -m tests.field.table`; do not edit. Comments in each program mark the lines
