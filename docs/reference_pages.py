@@ -6,7 +6,8 @@ import inspect
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ import stilltrue
 from detector.cli import COMMANDS, cli
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
+from stilltrue.lock_factory import TaskLocks
+from stilltrue.model import BlindSpot, Coverage, Evidence, Holds, SnapshotRef, Verdict, Witness
+from stilltrue.protocol.step import Step
+from stilltrue.runtime.declared.answering import Answering
 
 ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = "https://github.com/stilltrue/stilltrue/blob/main/"
@@ -173,9 +178,22 @@ def python() -> Iterator[str]:
             yield f"## {name}\n"
             yield from [] if error else [_code(name, inspect.signature(thing))]
             yield _prose(thing)
-            for method, function in vars(thing).items() if inspect.isclass(thing) else ():
-                if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
-                    yield f"### {name}.{method}\n\n{_code(method, inspect.signature(function))}\n{_prose(function)}"
+            yield from _methods(name, thing)
+    yield "## What these return\n"
+    for name, kind, hidden in RETURNED:
+        yield f"### {name}\n"
+        yield _prose(kind)
+        if is_dataclass(kind) and not hidden:
+            yield "\n".join(["```python", *(f"{one.name}: {one.type}" for one in fields(kind)), "```\n"])
+        yield from [f"{', '.join(f'`{one.name}`' for one in kind)}\n"] if issubclass(kind, Enum) else []
+        yield from _methods(name, kind, hidden, "####")
+
+
+def _methods(name: str, kind: Any, hidden: tuple[str, ...] = (), heading: str = "###") -> Iterator[str]:
+    """The public methods of a class, except those that are only for the agent itself."""
+    for method, function in vars(kind).items() if inspect.isclass(kind) else ():
+        if not method.startswith("_") and method not in hidden and inspect.isfunction(function) and function.__doc__:
+            yield f"{heading} {name}.{method}\n\n{_code(method, inspect.signature(function))}\n{_prose(function)}"
 
 
 def _code(name: str, signature: inspect.Signature) -> str:
@@ -223,4 +241,17 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+RETURNED: tuple[tuple[str, type, tuple[str, ...]], ...] = (
+    ("agent.aio", TaskLocks, ()),
+    ("Step", Step, ("spend",)),
+    ("Answering", Answering, ()),
+    ("Verdict", Verdict, ()),
+    ("Holds", Holds, ()),
+    ("Witness", Witness, ()),
+    ("SnapshotRef", SnapshotRef, ()),
+    ("Evidence", Evidence, ()),
+    ("Coverage", Coverage, ()),
+    ("BlindSpot", BlindSpot, ()),
+)
+"""What users get from the public names: its name on the page, and methods that are not for them."""
 PAGES = {"commands": commands, "settings": settings, "metrics": metrics, "python": python, "protocol": protocol}

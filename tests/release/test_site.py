@@ -137,6 +137,16 @@ def test_the_python_reference_is_prose_that_wraps(hook: Any) -> None:
     assert max(len(line) for block in code for line in block.splitlines()) <= hook.COLUMNS
 
 
+def test_the_python_reference_has_what_its_functions_return(hook: Any) -> None:
+    text = "\n".join(hook.python())
+    for field in ("holds", "core", "victims", "coverage"):
+        assert f"\n{field}: " in text.partition("### Verdict\n")[2].partition("###")[0]
+    for name in ("Step.carries", "Step.with_reply", "Answering.stop", "agent.aio.Lock"):
+        assert f"\n#### {name}\n" in text
+    assert "`TRUE`, `FALSE`, `UNDETERMINED`" in text
+    assert "Step.spend" not in text  # only for the agent itself
+
+
 def test_the_settings_reference_shows_defaults_and_bounds(hook: Any) -> None:
     rows = [line for line in "\n".join(hook.settings()).splitlines() if line.startswith("| `--")]
     assert (
