@@ -40,7 +40,7 @@ def _tell(agent: Agent, parties: int) -> None:
             looks += 1
             if not told["free"] or looks == LOOKS_MAX:
                 break
-        if MAIN in waits and time.monotonic() > end - PATIENCE_SECONDS + 3:
+        if MAIN in waits and not looks and time.monotonic() > end - PATIENCE_SECONDS + 3:
             break  # long enough for a proof
         time.sleep(0.1)
         agent._observer.searchers.search(time.time())
