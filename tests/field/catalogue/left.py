@@ -12,7 +12,7 @@ ENTRIES = (
         what="A thread fails between `acquire()` and `release()`; the lock is never released.",
         near={
             "slow": "the thread that holds the lock is only slow",
-            "unlocked": "a module has a function that releases any lock passed to it",
+            "unlocked": "a function of another module, which releases any lock passed to it, is called later",
         },
         predicate="orphaned-resource",
     ),

@@ -2,10 +2,10 @@
 
 import threading
 
-from field_program import FAR_SECONDS, MODE, begin, join, stay
+from field_program import FAR_SECONDS, MODE, begin, join, ready, stay
 
 if MODE == "unlocked":
-    from elsewhere import unlocking  # noqa: F401 - somebody may call it
+    from elsewhere.unlocking import unlock
 
 FAR = threading.Event()
 
@@ -40,4 +40,8 @@ while not stock._lock.locked():
 for _ in range(2):
     begin(stock.take, "apple", False)
 begin(stock.count)
+if MODE == "unlocked":
+    ready()
+    FAR.wait(FAR_SECONDS)
+    unlock(stock._lock)
 stay()
