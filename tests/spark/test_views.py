@@ -29,6 +29,7 @@ SEEN = """select i.id, count(*) from found_incidents i
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_sql_over_an_archive_and_its_results(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generate(ArchiveFiles(str(tmp_path / "archive")), PLAN, progress=lambda _: None)
     archive = open_archive(str(tmp_path / "archive"))

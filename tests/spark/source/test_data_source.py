@@ -192,6 +192,7 @@ def test_parts_leave_nothing_out() -> None:
 @pytest.mark.longer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.not_in_ci
 def test_the_documented_snippet_runs_as_it_stands_with_another_python_first_on_the_path(
     short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, shor
 
 
 @pytest.mark.longer
+@pytest.mark.not_in_ci
 def test_a_silent_member_is_given_up(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     _archive(short, folder, 0, 12)
