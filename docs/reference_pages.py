@@ -170,7 +170,7 @@ def metrics() -> Iterator[str]:
 
 def python() -> Iterator[str]:
     """The public names of the agent."""
-    yield "# Python\n\nThe public names of `stilltrue`.\n"
+    yield f"# Python\n\nThe public names of `stilltrue`. What a verdict consists of is in `stilltrue.model`:\n\n{ASKING}"
     for name in sorted(stilltrue.__all__):
         thing = getattr(stilltrue, name)
         if callable(thing):
@@ -178,14 +178,16 @@ def python() -> Iterator[str]:
             yield f"## {name}\n"
             yield from [] if error else [_code(name, inspect.signature(thing))]
             yield _prose(thing)
-            yield from _methods(name, thing)
+            yield from [_prose(vars(thing)["__init__"])] if not error and "__init__" in vars(thing) else []
+            yield from _methods(name, thing, INTERNAL.get(name, ()))
     yield "## What these return\n"
     for name, kind, hidden in RETURNED:
         yield f"### {name}\n"
         yield _prose(kind)
         if is_dataclass(kind) and not hidden:
             yield "\n".join(["```python", *(f"{one.name}: {one.type}" for one in fields(kind)), "```\n"])
-        yield from [f"{', '.join(f'`{one.name}`' for one in kind)}\n"] if issubclass(kind, Enum) else []
+        if issubclass(kind, Enum):
+            yield ", ".join(f'`{one.name}` (`"{one.value}"`)' for one in kind) + "\n"
         yield from _methods(name, kind, hidden, "####")
 
 
@@ -241,6 +243,18 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+ASKING = """```python
+import stilltrue
+from stilltrue.model import Holds
+
+with stilltrue.Detector() as detector:
+    verdict = detector.ask("deadlock")
+if verdict.holds == Holds.TRUE:
+    print(verdict.core, verdict.witness.text)
+```
+"""
+INTERNAL = {"Agent": ("answer_looks_with", "http_replacements", "looker")}
+"""Public methods that only Stilltrue's own shells, sidecar and probes call."""
 RETURNED: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("agent.aio", TaskLocks, ()),
     ("Step", Step, ("spend",)),

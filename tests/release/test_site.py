@@ -143,8 +143,18 @@ def test_the_python_reference_has_what_its_functions_return(hook: Any) -> None:
         assert f"\n{field}: " in text.partition("### Verdict\n")[2].partition("###")[0]
     for name in ("Step.carries", "Step.with_reply", "Answering.stop", "agent.aio.Lock"):
         assert f"\n#### {name}\n" in text
-    assert "`TRUE`, `FALSE`, `UNDETERMINED`" in text
-    assert "Step.spend" not in text  # only for the agent itself
+    assert '`TRUE` (`"true"`), `FALSE` (`"false"`), `UNDETERMINED` (`"undetermined"`)' in text
+    for internal in ("Step.spend", "Agent.looker", "Agent.http_replacements", "Agent.answer_looks_with"):
+        assert internal not in text
+
+
+def test_the_python_reference_says_where_a_detector_is_looked_for_and_how_an_answer_is_read(hook: Any) -> None:
+    text = "\n".join(hook.python())
+    detector = text.partition("\n## Detector\n")[2].partition("### Detector.ask")[0]
+    assert "by default `STILLTRUE_DETECTOR` or 127.0.0.1:7600" in detector
+    assert "Raises `stilltrue.SettingRefusedError`" in text.partition("\n## Agent\n")[2].partition("###")[0]
+    assert "from stilltrue.model import Holds" in text.partition("\n## ")[0]
+    assert "As a condition by itself, each is true" in text.partition("### Holds\n")[2].partition("###")[0]
 
 
 def test_the_settings_reference_shows_defaults_and_bounds(hook: Any) -> None:

@@ -89,10 +89,7 @@ class Agent:
         block_seconds_max: float | None = None,
         **further: object,
     ) -> None:
-        """Arguments are those of :class:`stilltrue.settings.Settings`; the rest comes from the environment (``STILLTRUE_...``).
-
-        Raises :class:`stilltrue.settings.SettingRefusedError` for an invalid value, and ``TypeError`` for an unknown name.
-        """
+        """Raises :class:`stilltrue.SettingRefusedError` for an invalid value, and ``TypeError`` for an unknown name."""
         given = {
             "service": service,
             "instance": instance,

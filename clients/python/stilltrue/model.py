@@ -43,7 +43,10 @@ class Activity(str, Enum):
 
 
 class Holds(str, Enum):
-    """The answer to a predicate; docs/design.md section 2 defines what each means. Equals its text, as an activity does."""
+    """The answer to a predicate; docs/design.md section 2 defines what each means. Equals its text, such as ``"true"``.
+
+    Compare it: ``if verdict.holds == Holds.TRUE``. As a condition by itself, each is true, ``FALSE`` as well.
+    """
 
     TRUE = "true"
     FALSE = "false"

@@ -26,7 +26,11 @@ class Detector:
     """A connection to the detector for queries. Methods raise ``grpc.RpcError`` with the detector's status."""
 
     def __init__(self, address: str | None = None, *, credentials: grpc.ChannelCredentials | None = None) -> None:
-        """``address``: HOST:PORT, by default ``STILLTRUE_DETECTOR`` or 127.0.0.1:7600. Without ``credentials``, plain text."""
+        """``address``: HOST:PORT, by default ``STILLTRUE_DETECTOR`` or 127.0.0.1:7600. Without ``credentials``, plain text.
+
+        ``credentials``: for TLS ``grpc.ssl_channel_credentials(ca, key, certificate)``; with a token, also
+        ``grpc.composite_channel_credentials(those, grpc.access_token_call_credentials(token))``.
+        """
         where = address or os.environ.get("STILLTRUE_DETECTOR") or Settings().detector
         self._channel = insecure_channel(where) if credentials is None else grpc.secure_channel(where, credentials)
         self._where = where
