@@ -5,21 +5,25 @@ from __future__ import annotations
 import inspect
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 from mkdocs.structure.files import File
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 import stilltrue
 from detector.cli import COMMANDS, cli
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
+from detector.sidecar.status import SidecarCollector
 from stilltrue.lock_factory import TaskLocks
 from stilltrue.model import BlindSpot, Coverage, Evidence, Holds, SnapshotRef, Verdict, Witness
 from stilltrue.protocol.step import Step
@@ -156,16 +160,29 @@ def settings() -> Iterator[str]:
 
 
 def metrics() -> Iterator[str]:
-    """Every metric of the detector."""
-    yield "# Metrics\n\nOf the detector, at `/metrics` on its HTTP port.\n\n| metric | kind | what |\n|---|---|---|"
+    """Every metric of the detector and of the sidecar."""
+    yield "# Metrics\n\n## Of the detector\n\nAt `/metrics` on its HTTP port (7601).\n\n| metric | kind | what |\n|---|---|---|"
     made = Metrics()
     registry = next(value for value in vars(made).values() if isinstance(value, CollectorRegistry))
     labelled = (value for value in vars(made).values() if isinstance(value, MetricWrapperBase))
     labels = {metric._name: ",".join(metric._labelnames) for metric in labelled}  # noqa: SLF001 - it has no public name for them
     for family in sorted(registry.collect(), key=lambda family: family.name):
-        name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")  # as Prometheus sees it
-        shown = f"{name}{{{labels[family.name]}}}" if labels.get(family.name) else name
-        yield f"| `{shown}` | {family.type} | {_cell(family.documentation)} |"
+        yield _metric(family, labels.get(family.name, ""))
+    yield "\n## Of the sidecar\n\nAt `/metrics` on its admin port (7602).\n\n| metric | kind | what |\n|---|---|---|"
+    idle = SimpleNamespace(
+        pool=SimpleNamespace(counts=(0, 0), size=0), inbound=0, callers=Counter(), distrusted=(), long_unattributed=()
+    )
+    agent = SimpleNamespace(live=SimpleNamespace(faults=0, dropped=0))
+    for family in sorted(SidecarCollector(agent, idle, lambda: 0).collect(), key=lambda family: family.name):
+        yield _metric(family, ",".join(sorted({label for sample in family.samples for label in sample.labels})))
+    yield "\n## Of others\n\n[Collectors and the assembly](../scale-out.md#metrics-and-alerts), "
+    yield "[streams](../pipeline.md#streaming)."
+
+
+def _metric(family: Metric, labels: str) -> str:
+    """The row of a metric, named as Prometheus sees it."""
+    name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+    return f"| `{name}{{{labels}}}` | {family.type} | {_cell(family.documentation)} |".replace("{}", "")
 
 
 def python() -> Iterator[str]:

@@ -32,7 +32,7 @@ class Status:
         self._agent = agent
         self._program = program
         self._registry = CollectorRegistry()
-        self._registry.register(_Collector(agent, program, connections))
+        self._registry.register(SidecarCollector(agent, program, connections))
 
     async def answer(self, request: web.BaseRequest) -> Answer | None:
         """Return the page at the request's path, or None."""
@@ -91,8 +91,8 @@ def describe(settings: SidecarSettings, agent: Agent, program: Program) -> dict[
     }
 
 
-class _Collector(Collector):
-    """Collects the metrics on each scrape."""
+class SidecarCollector(Collector):
+    """Collects the sidecar's metrics on each scrape."""
 
     def __init__(self, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
         self._agent = agent

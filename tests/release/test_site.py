@@ -168,7 +168,8 @@ def test_the_settings_reference_shows_defaults_and_bounds(hook: Any) -> None:
 
 
 def test_the_metrics_reference_has_the_names_and_labels_of_the_metrics_page(hook: Any) -> None:
-    rows = [line.split("`")[1] for line in "\n".join(hook.metrics()).splitlines() if line.startswith("| `")]
+    detector, _, sidecar = "\n".join(hook.metrics()).partition("\n## Of the sidecar\n")
+    rows = [line.split("`")[1] for line in detector.splitlines() if line.startswith("| `")]
     assert {
         "stilltrue_predicate_state{predicate,scope,state}",
         "stilltrue_snapshots_total{outcome}",
@@ -176,6 +177,8 @@ def test_the_metrics_reference_has_the_names_and_labels_of_the_metrics_page(hook
     } <= {*rows}
     shown = {line.split()[2] for line in Metrics().text().decode().splitlines() if line.startswith("# TYPE ")}
     assert {row.partition("{")[0] for row in rows} == shown
+    assert "\n| `stilltrue_sidecar_workers` | gauge |" in sidecar
+    assert "\n| `stilltrue_sidecar_outbound_calls_total{caller}` | counter |" in sidecar
 
 
 def test_the_commands_reference_has_the_commands_of_groups(hook: Any) -> None:
