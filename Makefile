@@ -9,8 +9,9 @@ PYTEST := $(BIN)/python -m tests.run
 READY := .venv/.ready
 LIGHT := .venv/.light
 # All tests of these rooms start processes, or are slow for another reason: the inner loop does not even collect them. Those of the
-# agent's looks and waits read a whole process, which takes several times as long in one that has collected other tests, too.
-SLOW_ROOMS := analysis apps archive bench checkpoints client/look client/waits cluster collector commands helm live mutants service sidecar simulator spark transparency
+# agent's looks and waits read a whole process, which takes several times as long in one that has collected other tests, too. Those of
+# HTTP import all servers and frameworks.
+SLOW_ROOMS := analysis apps archive bench checkpoints client/look client/waits cluster collector commands helm http live mutants service sidecar simulator spark transparency
 PROTOS := protos/stilltrue/v1
 PROTO_OUT := clients/python
 CPUS ?= 2

@@ -15,9 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import psycopg
 import pytest
-import redis
 
 from tests.free_ports import free_port
 
@@ -63,11 +61,15 @@ class Servers:
 
     def _postgres_database(self, name: str) -> str:
         self._postgres = self._postgres or self._start_postgres()
+        import psycopg  # noqa: PLC0415 - only what needs a server waits for its library
+
         with psycopg.connect(f"{self._postgres}/postgres", autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name.replace("-", "_")}"')
         return f"{self._postgres}/{name.replace('-', '_')}"
 
     def _start_postgres(self) -> str:
+        import psycopg  # noqa: PLC0415 - likewise
+
         versions = sorted(_POSTGRES_OF_DEBIAN.glob("*/bin/postgres"), key=lambda path: int(path.parents[1].name))
         if not versions:
             _missing("PostgreSQL", "apt-get install postgresql")
@@ -85,6 +87,8 @@ class Servers:
         return address
 
     def _start_redis(self) -> str:
+        import redis  # noqa: PLC0415 - likewise
+
         program = shutil.which("redis-server")
         if program is None:
             _missing("Redis", "apt-get install redis-server")
@@ -124,6 +128,9 @@ def _missing(server: str, how: str) -> None:
 
 
 def _until_it_answers(server: str, ask: Callable[[], object]) -> None:
+    import psycopg  # noqa: PLC0415 - likewise
+    import redis  # noqa: PLC0415
+
     end = time.monotonic() + START_SECONDS_MAX
     while True:
         try:
