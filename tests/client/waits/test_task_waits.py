@@ -656,25 +656,34 @@ class _Answers:
 
 
 @contextmanager
-def _reading(run: Callable[[_Answers], Coroutine[Any, Any, None]]) -> Iterator[None]:
-    """Run a reader as the main task of a loop in a separate thread: no other task awaits it."""
+def _as_main_task(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[None]:
+    """Run it as the main task of a loop in a separate thread: no other task awaits it."""
     loops: list[asyncio.AbstractEventLoop] = []
     begun = threading.Event()
 
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
-        task.set_name("reader")
+        task.set_name(name)
         del task
         loops.append(asyncio.get_running_loop())
         loops[0].call_soon(begun.set)
-        lines = asyncio.Queue[str]()
-        lines.put_nowait("question")
         with suppress(asyncio.CancelledError):
-            await run(_Answers(lines))
+            await run()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     with _started(thread, begun, loops):
+        yield
+
+
+@contextmanager
+def _reading(run: Callable[[_Answers], Coroutine[Any, Any, None]]) -> Iterator[None]:
+    def read() -> Coroutine[Any, Any, None]:
+        lines = asyncio.Queue[str]()
+        lines.put_nowait("question")
+        return run(_Answers(lines))
+
+    with _as_main_task("reader", read):
         yield
 
 
@@ -760,19 +769,8 @@ async def receives_what_nobody_sends(anyio: Any) -> None:
 
 @contextmanager
 def _alone_in_a_loop(run: Callable[[Any], Coroutine[Any, Any, None]]) -> Iterator[None]:
-    anyio, loops, begun = pytest.importorskip("anyio"), list[asyncio.AbstractEventLoop](), threading.Event()
-
-    async def main() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.set_name("sender")
-        del task
-        loops.append(asyncio.get_running_loop())
-        loops[0].call_soon(begun.set)
-        with suppress(asyncio.CancelledError):
-            await run(anyio)
-
-    with _started(threading.Thread(target=lambda: asyncio.run(main()), daemon=True), begun, loops):
+    anyio = pytest.importorskip("anyio")
+    with _as_main_task("sender", lambda: run(anyio)):
         yield
 
 

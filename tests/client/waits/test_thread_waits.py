@@ -513,6 +513,22 @@ def test_a_thread_that_is_within_a_statement_has_the_object_only_for_a_moment(
     assert pauses == list(thread_reach.AGAIN_SECONDS)
 
 
+def test_a_threads_position_is_read_once_however_many_proofs_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+
+    def place(frames: Any) -> int:
+        read.append(frames)
+        return len(frames)
+
+    monkeypatch.setattr(thread_waits, "_place", place)
+    running: dict[int, Any] = {1: ("frame",), 2: ("frame", "frame")}
+    proofs = [thread_waits.Proof((1, 2), (), {1: 1, 2: 2}) for _ in range(50)]
+    known: dict[int, object] = {}
+    assert [one.enders(running, known) for one in proofs] == [(1, 2)] * 50
+    assert len(read) == len(running)
+    assert thread_waits.Proof((1, 2), (), {1: 1, 2: 3}).enders(running, known) is None, "the second has moved"
+
+
 def test_searches_that_fail_are_repeated_at_once_until_what_was_saved_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0, 0.0]  # of the clock, and of the processor
 

@@ -83,10 +83,16 @@ class Proof:
     tasks: tuple[tuple[OwnRef, OwnRef | None], ...]
     places: Mapping[int, object]
 
-    def enders(self, running: _Frames) -> tuple[int | Task, ...] | None:
-        """These threads and tasks; None if one of them has moved. ``running``: all threads' frames."""
+    def enders(self, running: _Frames, read: dict[int, object] | None = None) -> tuple[int | Task, ...] | None:
+        """These threads and tasks; None if one of them has moved. ``running``: all threads' frames.
+
+        ``read``: the positions of threads that other proofs have read; hundreds of idle threads reach one queue.
+        """
+        read = {} if read is None else read
+        for one in self.places.keys() - read.keys():
+            read[one] = _place(running.get(one, ()))
         tasks = [task for one, future in self.tasks if (task := one()) is not None and _waits_for(task, future)]
-        in_place = all(_place(running.get(one, ())) == place for one, place in self.places.items())
+        in_place = all(read[one] == place for one, place in self.places.items())
         return (*self.threads, *tasks) if in_place and len(tasks) == len(self.tasks) else None
 
 
@@ -108,9 +114,9 @@ class _Candidate:
         """Whether it has not run since."""
         return self.thing() is not None and where_is(self.ident, frames.get(self.ident)) == self.where
 
-    def enders(self, running: _Frames) -> tuple[int | Task, ...] | None:
-        """The parties that can reach the object (rule 5); None if unproved or moved. ``running``: all threads' frames."""
-        found = None if self.proof is None else self.proof.enders(running)
+    def enders(self, running: _Frames, read: dict[int, object]) -> tuple[int | Task, ...] | None:
+        """The parties that can reach the object (rule 5); None if unproved or moved. Arguments as for :meth:`Proof.enders`."""
+        found = None if self.proof is None else self.proof.enders(running, read)
         return (self.ident,) if found == () else found
 
 
@@ -152,11 +158,13 @@ class ThreadWaits:
         """The proved waits by thread (rule 2), including those that may park. Must be called before the cut reads anything."""
         every = [one for _, one in items_of(self._candidates) if one.proof is not None]
         running = frames_of_threads() if every else {}
-        frames = {ident: those[0] for ident, those in running.items()}
+        frames, read = {ident: those[0] for ident, those in running.items()}, dict[int, object]()
         return {
             one.ident: _seen(one, thing, enders, running[one.ident])
             for one in every
-            if one.still_waits(frames) and (enders := one.enders(running)) is not None and (thing := one.thing()) is not None
+            if one.still_waits(frames)
+            and (enders := one.enders(running, read)) is not None
+            and (thing := one.thing()) is not None
         }
 
     def remember(self, stacks: Iterable[CallStack], is_signal: Callable[[Any], bool] = lambda _: True) -> None:
@@ -185,9 +193,9 @@ class ThreadWaits:
         now = time.monotonic()
         every = [one for _, one in items_of(self._candidates) if one.due <= now] if self._share.has_some(now) else []
         running = frames_of_threads() if every else {}
-        frames = {ident: those[0] for ident, those in running.items()}
-        due = [one for one in every if one.still_waits(frames) and one.enders(running) is None]
-        del every, running, frames
+        frames, read = {ident: those[0] for ident, those in running.items()}, dict[int, object]()
+        due = [one for one in every if one.still_waits(frames) and one.enders(running, read) is None]
+        del every, running, frames, read
         if not due:
             return
         begun = time.thread_time()
