@@ -15,6 +15,7 @@ import pytest
 
 from stilltrue import launch
 from stilltrue.__main__ import main as agent_command
+from stilltrue.runtime.introspection.linux.child_processes import STARTED
 
 pytestmark = pytest.mark.slow  # each starts a process
 
@@ -355,8 +356,8 @@ def test_a_module_is_known_before_it_runs(arguments: list[str], original: list[s
     ],
 )
 def test_helper_processes_are_recognised_by_their_command_line(arguments: list[str], helper: bool) -> None:
-    assert launch.is_helper(arguments, {launch.STARTED: "1"}) is helper
-    assert not launch.is_helper(arguments, {launch.STARTED: str(os.getpid())})
+    assert launch.is_helper(arguments, {STARTED: "1"}) is helper
+    assert not launch.is_helper(arguments, {STARTED: str(os.getpid())})
 
 
 def test_an_invalid_detector_address_is_refused() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from detector.cli import COMMANDS, cli
 from detector.commands.shared.misspelt_variables import misspelt_variables, variables_of
-from stilltrue.launch import STARTED
 from stilltrue.protocol.misspelt import misspelt
+from stilltrue.runtime.introspection.linux.child_processes import STARTED
 from stilltrue.settings import Settings, read_settings
 
 AGENTS = {f"STILLTRUE_{each.name.upper()}" for each in fields(Settings)}

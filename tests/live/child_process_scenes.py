@@ -1,9 +1,9 @@
 """A service whose handler starts a child process and answers; later the child calls the service.
 
 ``python child_process_scenes.py HOW``: ``subprocess``, ``system``, ``background`` (a shell's child that has lost its parent),
-``spawn``, ``forkserver``, or ``fed``: the child is there from the start, and the handler gives it work through a pipe. Each
-line of input goes one step on: a first call; a call whose handler starts the child; the child's call; the child's end. A line
-of output tells that the step is done.
+``daemon`` (one in a session of its own), ``spawn``, ``forkserver``, or ``fed``: the child is there from the start, and the
+handler gives it work through a pipe. Each line of input goes one step on: a first call; a call whose handler starts the
+child; the child's call; the child's end. A line of output tells that the step is done.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def start_child(address: str) -> None:
         pipe.flush()
     elif HOW == "subprocess":
         STARTED.append(subprocess.Popen(command))
-    elif HOW == "background":
-        os.system(f"{' '.join(command)} & true")
+    elif HOW in ("background", "daemon"):
+        os.system(f"{'setsid' if HOW == 'daemon' else ''} {' '.join(command)} & true")
     elif HOW == "system":
         threading.Thread(target=os.system, args=(" ".join(command),), daemon=True).start()
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,19 +17,20 @@ from detector.demo.harness import Harness, ManagedProcess
 pytestmark = pytest.mark.live
 PROGRAM = str(Path(__file__).with_name("child_process_scenes.py"))
 AT_WORK_SECONDS = 2.0
+LONGER = ("background", "daemon", "fed", "system", "spawn", "forkserver")
 
 
 @pytest.mark.parametrize(
     "how",
     [
         "subprocess",
-        *(pytest.param(one, marks=pytest.mark.longer) for one in ("background", "fed", "system", "spawn", "forkserver")),
+        *(pytest.param(one, marks=pytest.mark.longer) for one in LONGER),
     ],
 )
 def test_termination_waits_for_the_child_of_a_handler(
     harness: Harness, demo: Demo, until_true: Callable[[str], dict[str, Any]], tmp_path: Path, how: str
 ) -> None:
-    environment = {"STILLTRUE_DETECTOR": harness.detector, "CHILD_FOLDER": str(tmp_path)}
+    environment = {"STILLTRUE_DETECTOR": harness.detector, "CHILD_FOLDER": str(tmp_path), "STILLTRUE_RUN_PID": str(os.getpid())}
     process = ManagedProcess(how, [sys.executable, PROGRAM, how], environment=environment, log=harness.folder / "scene.log")
     harness.processes[how] = process
     process.tell({"step": "first call"})

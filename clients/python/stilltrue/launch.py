@@ -20,13 +20,12 @@ from pathlib import Path
 from stilltrue.http.instrumented_methods import join_when_used
 from stilltrue.runtime.deferral import attach_when_used
 from stilltrue.runtime.greenlets import would_be_held_up
+from stilltrue.runtime.introspection.linux.child_processes import STARTED
 from stilltrue.runtime.started_program import SERVERS, module_of_application
 
 _LOGGER = logging.getLogger("stilltrue")
 SITE = str(Path(__file__).with_name("site"))
 """The directory of our ``sitecustomize``."""
-STARTED = "STILLTRUE_RUN_PID"
-"""The environment variable with the id of the process that ``run`` became; set in that process and its descendants."""
 _WORKERS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
 GRPCIO_OLDEST = (1, 62, 3)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

@@ -15,8 +15,8 @@ from difflib import get_close_matches
 import click
 
 from detector.ops.clock import utc_milliseconds
-from stilltrue.launch import STARTED
 from stilltrue.protocol.misspelt import misspelt
+from stilltrue.runtime.introspection.linux.child_processes import STARTED
 from stilltrue.settings import Settings
 
 _OTHERS = frozenset({STARTED, "STILLTRUE_JSONL"})

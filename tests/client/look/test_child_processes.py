@@ -25,6 +25,7 @@ from stilltrue.runtime.declared import idle_declaration
 from stilltrue.runtime.introspection.linux import child_processes as listing
 from stilltrue.runtime.introspection.linux import child_threads
 from stilltrue.runtime.introspection.linux.child_threads import threads_of
+from stilltrue.runtime.introspection.linux.signal_senders import command_line_of
 from stilltrue.runtime.look import reactivation
 from stilltrue.runtime.membership.member_mark import MemberMark
 from tests.client.look.worlds import PATIENCE_SECONDS, serving
@@ -291,6 +292,102 @@ def test_a_process_that_a_shell_has_left_behind_is_active(called: Agent, tmp_pat
     assert any("(sh), which has not joined, started after" in text for text in found)
     ends.touch()
     wait_until(lambda: children_at_work(called) == [])
+
+
+def leave_daemon(ends: Path, started: str | None) -> None:
+    """Leave a daemon behind, in a session of its own, until the file ``ends`` exists."""
+    environment = {name: text for name, text in os.environ.items() if name != listing.STARTED}
+    environment |= {} if started is None else {listing.STARTED: started}
+    loop = f"while ! test -e {ends}; do sleep 0.1; done; exit"
+    subprocess.run(["/bin/sh", "-c", f"setsid sh -c '{loop}' & true"], env=environment, check=True)
+
+
+def daemons(ends: Path, begun: int) -> list[listing.ChildProcess]:
+    """The orphans that wait for the file ``ends``."""
+    return [one for one in listing.orphans(begun, ()) if str(ends).encode() in command_line_of(one.pid)]
+
+
+@pytest.fixture
+def is_run(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tests' process was started by `stilltrue run`, so to say, and its children know."""
+    monkeypatch.setenv(listing.STARTED, str(os.getpid()))
+    return str(os.getpid())
+
+
+def test_a_daemon_of_a_program_that_was_started_by_run_is_active(called: Agent, tmp_path: Path, is_run: str) -> None:
+    ends = tmp_path / "end"
+    leave_daemon(ends, is_run)
+    wait_until(lambda: any("(sh), which has not joined, started after" in text for text in children_at_work(called)))
+    ends.touch()
+    wait_until(lambda: children_at_work(called) == [])
+
+
+@pytest.mark.parametrize("started", [None, "1", f"{os.getpid()}0"])
+def test_a_daemon_of_another_program_does_not_count(tmp_path: Path, is_run: str, started: str | None) -> None:
+    ends, begun = tmp_path / "end", listing.boot_ticks()
+    leave_daemon(ends, is_run)
+    leave_daemon(tmp_path / "other", started)
+    wait_until(lambda: len(daemons(ends, begun)) == 1)
+    time.sleep(0.2)  # the other one has begun, too
+    assert daemons(tmp_path / "other", begun) == []
+    ends.touch()
+    (tmp_path / "other").touch()
+
+
+def test_a_daemon_counts_only_from_its_beginning_and_without_its_children(tmp_path: Path, is_run: str) -> None:
+    ends, begun = tmp_path / "end", listing.boot_ticks()
+    leave_daemon(ends, is_run)
+    wait_until(lambda: len(daemons(ends, begun)) == 1)
+    (daemon,) = daemons(ends, begun)
+    wait_until(lambda: listing.children_of(daemon.pid) != [])
+    assert {one.pid for one in listing.orphans(begun, ())}.isdisjoint(listing.children_of(daemon.pid))
+    assert daemons(ends, daemon.started + 1) == []
+    assert daemon not in listing.orphans(begun, {daemon.pid})
+    ends.touch()
+
+
+def test_a_daemon_that_was_left_to_process_1_counts_though_that_is_the_program(
+    tmp_path: Path, is_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, begun = tmp_path / "end", listing.boot_ticks()
+    leave_daemon(ends, is_run)
+    wait_until(lambda: len(daemons(ends, begun)) == 1)
+    (daemon,) = daemons(ends, begun)
+    has_started, stat_of = listing._has_started, listing._stat_of
+    session_of_first = ["1"]
+
+    def as_in_container(pid: str) -> tuple[str, list[str]]:
+        before, fields = stat_of(pid)
+        if pid == str(daemon.pid):
+            fields[1] = "1"
+        return before, ["S", "0", "1", session_of_first[0]] if pid == "1" else fields
+
+    monkeypatch.setattr(listing, "_has_started", lambda started, pid: pid == "1" or has_started(started, pid))
+    monkeypatch.setattr(listing, "_stat_of", as_in_container)
+    assert daemons(ends, begun) == [daemon]
+    session_of_first[0] = stat_of(str(daemon.pid))[1][3]  # one that a supervisor has started, in another group
+    assert daemons(ends, begun) == []
+    ends.touch()
+
+
+def test_a_process_that_was_put_here_from_outside_does_not_count(
+    tmp_path: Path, is_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, begun = tmp_path / "end", listing.boot_ticks()
+    leave_daemon(ends, is_run)
+    wait_until(lambda: len(daemons(ends, begun)) == 1)
+    (daemon,) = daemons(ends, begun)
+    stat_of = listing._stat_of
+
+    def as_a_probe(pid: str) -> tuple[str, list[str]]:
+        before, fields = stat_of(pid)
+        if pid == str(daemon.pid):
+            fields[1] = "0"
+        return before, fields
+
+    monkeypatch.setattr(listing, "_stat_of", as_a_probe)
+    assert daemons(ends, begun) == []
+    ends.touch()
 
 
 @pytest.mark.usefixtures("own_group")
