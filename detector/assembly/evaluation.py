@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from detector.assembly.columnar import assembled_as_columns
 from detector.assembly.recent import Recent
 from detector.assembly.records import Answers, Asked, Header, first_by_process
-from detector.core.look.past_rounds import NOTHING, Memory
-from detector.core.look.suspicion import Suspicion, idle_of, suspicion_of
-from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier
 from detector.core.predicate import Predicate
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import PluginError, answered, depends_on_idleness, predicate_or_unusable
 from detector.core.scope import views_of
 from detector.core.snapshot import Snapshot
+from detector.core.verification.past_rounds import NOTHING, Memory
+from detector.core.verification.suspicion import Suspicion, idle_of, suspicion_of
+from detector.core.verification.verifier import AskLook, RoundEffect, Verified, Verifier
 from detector.core.waits.resolved import Resolved
 from stilltrue.model import ProcessId, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from detector.core.look.past_rounds import NOTHING, Idle, Key, Known, Memory
-from detector.core.look.verification import AskLook
+from detector.core.verification.past_rounds import NOTHING, Idle, Key, Known, Memory
+from detector.core.verification.verifier import AskLook
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect, WayOut

@@ -19,9 +19,9 @@ from detector.archive.rows.row_decoder import snapshot_of
 from detector.archive.rows.row_encoder import snapshot_row
 from detector.assembly.evaluation import Evaluation
 from detector.assembly.records import Asked, Header, asked_json, asked_of, memory_json, memory_of, process_of_json
-from detector.core.look.past_rounds import NOTHING, Memory
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
+from detector.core.verification.past_rounds import NOTHING, Memory
 from stilltrue.model import CallNumber, PartyName, SnapshotId, Verdict, process_of
 from stilltrue.protocol.requests.look import Look, PartyLook
 from stilltrue.protocol.wire.look import look_from_wire, look_to_wire

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from detector.core.look.assumptions import with_assumptions
-from detector.core.look.evidence import with_evidence
 from detector.core.membership_doubt import withheld
 from detector.core.plugin_settings import SettingError, convert_settings
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten, treats_missing
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten, nobody_reported, undetermined
 from detector.core.verdict_validation import problem_with
+from detector.core.verification.assumptions import with_assumptions
+from detector.core.verification.evidence import with_evidence
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness
 
 GROUP = "stilltrue.predicates"

@@ -18,8 +18,8 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.stamp import INCARNATION_MAX
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.membership.connection import Connection
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.settings import Settings
 
 

@@ -324,6 +324,6 @@ async def _expire(driver: Driver, seconds: float, log: Log) -> None:
         await asyncio.sleep(seconds)
         late = time.monotonic() - begun - seconds
         try:
-            driver.expire(late if late > seconds else 0.0)
+            driver.expire_leases(late if late > seconds else 0.0)
         except Exception as error:  # noqa: BLE001 - leases must keep expiring
             log.failure("leases not checked", error)

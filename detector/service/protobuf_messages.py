@@ -35,7 +35,7 @@ def agent_to_wire(member: Member, state: MemberState) -> pb.Agent:
         reports_dropped=member.reports_dropped,
         reactive=member.reactive,
         sight=_sight(member.sight),
-        parties=member.busy(),
+        parties=member.party_count(),
         blind=member.blind_spots(),
     )
 

@@ -2,11 +2,12 @@
 
 The rules (docs/sidecar.md argues why doubt never becomes a TRUE):
 
-1. ``stilltrue-party``, which the sidecar adds to the inbound call, identifies it exactly while that call is in progress.
+1. ``stilltrue-party``, which the sidecar adds to the inbound call, identifies it for certain, but only while the call is in
+   progress.
 2. Otherwise the trace-id (of ``traceparent`` or ``b3``) or ``x-request-id`` identifies it, if that call is in progress and
-   nothing else here has ever used the id. Another inbound call of the id, earlier or concurrent, may have left work behind: a
-   job that continues after the reply, or a handler whose caller gave up and retried. So may an outbound call of the id without
-   an inbound one. With several ids, none may be that of another inbound call.
+   nothing else here has ever used the id. Another inbound call with the id, earlier or concurrent, may have left work behind: a
+   job that continues after the reply, or a handler whose caller gave up and retried. So may an outbound call with the id but
+   without an inbound one. With several ids, none may be that of another inbound call.
 3. In all other cases the caller is unknown, and every inbound call of the trace may have made the call.
 """
 
@@ -154,7 +155,7 @@ class CallerAttribution:
         return trace in self._by_trace or trace in self._answered
 
     def suspects(self, traces: Sequence[bytes]) -> list[InboundCall]:
-        """Return the inbound calls that may have made an outbound call of ambiguous ids."""
+        """Return the inbound calls that may have made an outbound call with ambiguous ids."""
         return list(dict.fromkeys(call for trace in traces for call in self._by_trace.get(trace, ())))
 
 

@@ -15,7 +15,7 @@ from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp
-from stilltrue.runtime.recorder import LockedRecorder, Pair
+from stilltrue.runtime.locked_recorder import LockedRecorder, Pair
 from stilltrue.runtime.session import LEFT_OUT
 
 PARTY_KEY = "stilltrue-party"

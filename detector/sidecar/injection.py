@@ -2,14 +2,14 @@
 
 Rules:
 
-1. Injection never prevents a pod from starting: every answer allows it. Invalid annotations become a warning, and the pod
-   starts without a sidecar; so does ``stilltrue.dev/inject: enabled``, as other meshes have it.
+1. Injection never prevents a pod from starting: every answer allows it. With invalid annotations, such as
+   ``stilltrue.dev/inject: enabled`` (the word of other meshes), the pod starts without a sidecar and with a warning.
 2. A pod is patched if its annotation ``stilltrue.dev/inject`` is "true" and no container has the sidecar's name.
 3. A pod must also work without the patch. So the Service's ``targetPort`` is a named port (such as ``grpc``) of the program's
    container, and the patch moves the name to the sidecar. Probes of the program that use the name keep probing the program.
    Likewise, only the patch redirects variables that hold another service's address.
    Calls made by such a variable name the sidecar itself as their authority; the sidecar sends them to the address that the
-   variable had. If that address is not one for all, the annotations have to name it, or the pod is not patched.
+   variable had. If the containers disagree on that address, the annotations have to name it, or the pod is not patched.
 4. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that later init containers can
    call through it.
 """

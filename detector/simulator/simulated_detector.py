@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from detector.core.look.suspicion import Suspicion, suspicion_of
-from detector.core.look.verification import AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.predicate import Predicate, reads_activity
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator
@@ -14,6 +12,8 @@ from detector.core.protocol.pace import Timing
 from detector.core.registry import ask, depends_on_idleness
 from detector.core.scope import scoped
 from detector.core.snapshot import Snapshot
+from detector.core.verification.suspicion import Suspicion, suspicion_of
+from detector.core.verification.verifier import AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.lost_message import LostMessage

@@ -28,7 +28,7 @@ from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import TABLES
 from detector.archive.units import Archive, Unit, open_archive
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
-from detector.spark.source.table_source import archive_table
+from detector.spark.source.parquet_source import archive_table
 from detector.spark.source.verdict_source import archive_verdicts
 
 UNITS_PER_CORE = 4

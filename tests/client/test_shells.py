@@ -18,7 +18,7 @@ from stilltrue import Agent
 from stilltrue.model import CallNumber
 from stilltrue.protocol.report import CallerTarget, CallTarget, LocalWait
 from stilltrue.protocol.stamp import METADATA_KEY
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from tests.client.shells import PATIENCE_SECONDS, SHELLS, AioWorld, World, handlers, make_world
 
 Alone = Callable[..., Agent]

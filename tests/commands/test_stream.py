@@ -68,7 +68,7 @@ def test_our_message_is_found_in_sparks_error() -> None:
 Traceback (most recent call last):
   File "/x/remote.py", line 1, in after
     raise _failure(error)
-detector.spark.source.remote.RowsLostError: the reports from position 1 to 2 are not there
+detector.spark.source.detector_client.RowsLostError: the reports from position 1 to 2 are not there
 """
     assert reason(text) == "the reports from position 1 to 2 are not there"
     assert reason("[STREAM_FAILED] it broke\n\tat org.apache") == "[STREAM_FAILED] it broke"

@@ -8,11 +8,11 @@ from types import MappingProxyType
 import pytest
 
 from detector.core.document.reader import read_document
-from detector.core.look import assumptions
-from detector.core.look.assumptions import with_assumptions
 from detector.core.registry import ask, find_predicate, predicate_names
 from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict
+from detector.core.verification import assumptions
+from detector.core.verification.assumptions import with_assumptions
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 from stilltrue.protocol.requests.look import PartyLook
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from detector.core.look.amendment import amended
-from detector.core.look.reassembly import Reassembly
 from detector.core.protocol import assembler
+from detector.core.verification.amendment import amended
+from detector.core.verification.reassembly import Reassembly
 from detector.core.waits.resolved import Resolved, resolved
 from detector.simulator import run
 from detector.simulator.plans import recipes

@@ -14,8 +14,8 @@ from stilltrue.http.incoming_request import receive_request
 from stilltrue.http.wsgi import _peer
 from stilltrue.model import ProcessId, ProcessName
 from stilltrue.protocol.recorder import Recorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.session import Session
 
 

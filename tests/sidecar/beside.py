@@ -14,7 +14,7 @@ from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report
 from stilltrue.protocol.requests.look import LookRequest, Suspect
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 STOCK = ChannelRecord("stock:50051")
 

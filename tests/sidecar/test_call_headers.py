@@ -16,7 +16,7 @@ from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp, encode
 from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 REQUEST: Headers = [(b":path", b"/s/Place"), (b"content-type", b"application/grpc")]
 TRAILERS: Headers = [(b"grpc-status", b"0")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from detector.core.look.suspicion import suspicion_of
-from detector.core.look.verification import AskLook, Verified, Verifier
 from detector.core.protocol.assembler import PendingSnapshot
+from detector.core.verification.suspicion import suspicion_of
+from detector.core.verification.verifier import AskLook, Verified, Verifier
 from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.possible_waits import SUSPECTED_MAX, UNACTED_SECONDS
 from stilltrue.model import Holds, PartyName, ProcessName, SnapshotId, Verdict

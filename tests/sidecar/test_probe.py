@@ -15,7 +15,7 @@ from detector.sidecar.tracking.program import Program
 from stilltrue.model import ProcessId, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.requests.look import LookRequest, Suspect
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 
 class Beside:

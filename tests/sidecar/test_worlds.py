@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from detector.core.look.suspicion import suspicion_of
-from detector.core.look.verification import AskLook, Verified, Verifier
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
+from detector.core.verification.suspicion import suspicion_of
+from detector.core.verification.verifier import AskLook, Verified, Verifier
 from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.possible_waits import UNACTED_SECONDS
@@ -28,7 +28,7 @@ from stilltrue.model import Holds, ProcessId, ProcessName, SnapshotId, Verdict
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp, decode
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 WORLDS = 120
 SOAK_WORLDS = 5_000

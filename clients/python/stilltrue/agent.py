@@ -40,13 +40,13 @@ from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
 from stilltrue.runtime.greenlets import would_be_held_up
 from stilltrue.runtime.introspection.coverage import Sight
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership import process_hooks
 from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.own_packages import add_maker
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.session import Session
 from stilltrue.settings import SettingRefusedError, Settings, read_settings
 from stilltrue.sync import locks

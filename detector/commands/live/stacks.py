@@ -71,7 +71,7 @@ def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
 
 
 def _row(one: agent_pb.StandingParty, *, process: str) -> tuple[str, ...]:
-    """With ``process`` (on a terminal, whose line above names it), strip it from parties, and directories from paths."""
+    """With ``process``, strip it from parties, and directories from paths: on a terminal, the line above names the process."""
     at = one.stack[0] if one.stack else "-"
     cells = one.party, _blocked_in(one), listed(one.held_by)
     if process:

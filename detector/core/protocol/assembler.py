@@ -220,7 +220,7 @@ def _resolved(
     ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId], earlier: Resolved | None
 ) -> Resolved:
     known = {} if earlier is None else earlier.shifted
-    shifted = clocks.shifted(reports, ref.begun or 0.0, ref.ended or 0.0, known)
+    shifted = clocks.shifted(reports, ref.begun or 0.0, ref.ended or math.inf, known)
     timed = {name: shifted[name].report if name in shifted else report for name, report in reports.items()}
     found = resolved(timed, absent, earlier)
     return found if not shifted and not found.shifted else replace(found, shifted=shifted)

@@ -1,9 +1,9 @@
 """Converts the times in a report from its process's clock to the detector's.
 
 A process cuts after the snapshot begins and before it ends. If its clock puts the cut outside that interval, the clock is
-wrong, and by how much at least is known. The times in such a report are shifted as if it had cut when the snapshot began. That
-is the earliest possible cut, so no deadline is placed later than it really is, and a gridlock is never reported to end too
-late.
+wrong, and we know a lower bound on the error. The times in such a report are shifted as if it had cut when the snapshot
+began. That is the earliest possible cut, so no deadline is placed later than it really is, and a gridlock is never reported to
+end too late.
 
 The shift is rounded up to a multiple of ``STEP_SECONDS``. Otherwise it would vary between snapshots with the time that the
 marker took; rounded, a report with the same content keeps the very same parts.

@@ -99,7 +99,7 @@ class Resolution:
                 yield from with_ways_out(one, wait, ways, index)
 
     def _resolve(self, report: Report, wait: LocalWait) -> Iterator[Wait]:
-        """Resolve one local wait to waits for parties; a target that may come by itself counts as having come."""
+        """Resolve one local wait to waits for parties; a target that may come by itself counts as satisfied."""
         targets = [self._target(report, wait, target) for target in wait.among]
         yield from _lasting(wait, targets)
         if any(target.claims for target in targets):  # any claim may be the true one, and none certainly is

@@ -242,7 +242,7 @@ class Driver:
             self._looks.unable(member.name, f"the stream of {member.name} broke")
             self._log.info("stream broke", process=member.name)
 
-    def expire(self, stalled_seconds: float = 0.0) -> None:
+    def expire_leases(self, stalled_seconds: float = 0.0) -> None:
         """Mark members with expired leases as lost, and forget those lost for too long. Called periodically.
 
         ``stalled_seconds``: how long the event loop was blocked and could not receive anything.
@@ -251,7 +251,7 @@ class Driver:
         if not self._in_progress:
             self.roster.shift(self._clock.catch_up())
         now = self._clock.now()
-        for member in self.roster.lapsed(now):
+        for member in self.roster.with_expired_leases(now):
             self._lose(member, now)
         for member in self.roster.to_forget(now):
             self._leave(member, f"lost for {duration(self._settings.forget_seconds)}, it is forgotten")

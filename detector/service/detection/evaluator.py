@@ -9,7 +9,6 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from detector.core.look.suspicion import idle_of
 from detector.core.predicate import Predicate
 from detector.core.registry import (
     PluginError,
@@ -22,6 +21,7 @@ from detector.core.registry import (
 )
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import undetermined
+from detector.core.verification.suspicion import idle_of
 from detector.ops.logs import Log
 from detector.service.metrics import Metrics
 from stilltrue.model import Verdict

@@ -26,8 +26,8 @@ from detector.assembly.records import (
     key_of,
 )
 from detector.assembly.results import Result, message_of
-from detector.core.look.past_rounds import NOTHING
 from detector.core.protocol.assembler import Assembled
+from detector.core.verification.past_rounds import NOTHING
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.membership.members import Roster

@@ -9,12 +9,12 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from detector.assembly.results import completed
-from detector.core.look.verification import Interim
 from detector.core.membership_doubt import MembershipDoubt
 from detector.core.protocol.assembler import Assembled
 from detector.core.scope import views_of
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import nobody_reported, undetermined
+from detector.core.verification.verifier import Interim
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from detector.core.look.suspicion import Suspicion, suspicion_of
-from detector.core.look.verification import AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Assembled
 from detector.core.snapshot import Snapshot
+from detector.core.verification.suspicion import Suspicion, suspicion_of
+from detector.core.verification.verifier import AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.ops.clock import Clock
 from detector.ops.deadline_extension import DeadlineExtension
 from detector.service.detection.evaluator import WorkerThread

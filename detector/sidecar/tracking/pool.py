@@ -20,7 +20,7 @@ from detector.core.counting import counted
 from detector.sidecar.tracking.calls import InboundCall
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import LocalWait, PartyTarget
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 POOL = "program"
 OVERTAKING_SECONDS = 1.0

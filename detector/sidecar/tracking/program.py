@@ -31,7 +31,7 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import Stamp
-from stilltrue.runtime.recorder import LockedRecorder, Pair
+from stilltrue.runtime.locked_recorder import LockedRecorder, Pair
 
 DISTRUSTED = "distrusted"
 SETTLING_SECONDS = 0.1

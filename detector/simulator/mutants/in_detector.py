@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from detector.core.look.suspicion import Suspicion
 from detector.core.protocol.initiator import Effect, Initiator
 from detector.core.snapshot import Snapshot
+from detector.core.verification.suspicion import Suspicion
 from detector.core.waits.cancellation import Cancellation, WaysOut
 from detector.core.waits.channels import CallLocation, Channels, Orphan
 from detector.core.waits.resolution import Resolution, _ResolvedTarget

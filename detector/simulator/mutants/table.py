@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from detector.core import scope
-from detector.core.look import amendment as look_amendment
-from detector.core.look.verification import Verifier
 from detector.core.protocol import assembler, clocks
 from detector.core.protocol.initiator import Initiator
 from detector.core.snapshot import Snapshot
+from detector.core.verification import amendment as look_amendment
+from detector.core.verification.verifier import Verifier
 from detector.core.waits import resolution
 from detector.core.waits.cancellation import Cancellation
 from detector.core.waits.channels import Channels, _PoolView

@@ -25,7 +25,7 @@ from detector.archive.rows.schema import TABLES
 from detector.ops.address import AddressError, parse_address
 from detector.spark.batch import spark_schema
 from detector.spark.source.bounds import bounds_of
-from detector.spark.source.remote import Remote, RemoteError
+from detector.spark.source.detector_client import Remote, RemoteError
 from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 
 NAME = "stilltrue"

@@ -22,9 +22,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from detector.analysis.assembly import HEADER_SOURCE
 from detector.analysis.verdicts import FOUND
 from detector.spark.batch import spark_schema
-from detector.spark.source.archive_files import NAME as FILES
-from detector.spark.source.archive_files import ArchiveFilesSource
 from detector.spark.source.data_source import NAME, register
+from detector.spark.source.new_files_source import NAME as FILES
+from detector.spark.source.new_files_source import ArchiveFilesSource
 from detector.spark.streaming.micro_batch import MicroBatches
 from detector.spark.streaming.packing import PACKED, PIECES, Worker
 from detector.spark.streaming.plan import StreamPlan

@@ -19,7 +19,7 @@ from detector.ops.stop_signal import stopped_by_signals
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, reason, stop_session
 from detector.spark.source.data_source import SourceOptionError, source_options
-from detector.spark.source.remote import RemoteError
+from detector.spark.source.detector_client import RemoteError
 from detector.spark.streaming.metrics import served
 from detector.spark.streaming.pipeline import archive_stream, detector_stream, start
 from detector.spark.streaming.plan import StreamPlan

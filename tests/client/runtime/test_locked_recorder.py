@@ -14,7 +14,7 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 from stilltrue.runtime.declared.idle_declaration import declaration
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 PROCESS = ProcessId(service="a", instance=ProcessName("a"), incarnation=1)
 CHANNEL = ChannelRecord("b:1")
@@ -88,7 +88,7 @@ def test_other_threads_go_on_while_a_declaration_reads_the_process(
         waiting.append(other.is_alive())
         return declaration(*given)
 
-    monkeypatch.setattr("stilltrue.runtime.recorder.declaration", reads)
+    monkeypatch.setattr("stilltrue.runtime.locked_recorder.declaration", reads)
     _DECLARES[first](live)
     assert waiting == [False]
     assert live.covered is not None

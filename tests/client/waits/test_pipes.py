@@ -28,7 +28,7 @@ from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.linux import child_processes
 from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.log_queue import LogQueue
-from stilltrue.runtime.waits.pipes import kernel, waits, work
+from stilltrue.runtime.waits.pipes import kernel, resolver, work
 from stilltrue.runtime.waits.resolvers.processes import work_of
 from stilltrue.runtime.waits.wait import CallStack
 from tests.client.look.worlds import look_at, of, report_when
@@ -73,8 +73,8 @@ def wait_of(report: Report) -> LocalWait | None:
 
 def find_now() -> None:
     """Find the processes at the pipes at which threads wait now."""
-    waits._Known.awaited, waits._Known.processes, waits._Known.not_before = frozenset(), {}, float("-inf")
-    waits.find_processes_at_pipes()
+    resolver._Known.awaited, resolver._Known.processes, resolver._Known.not_before = frozenset(), {}, float("-inf")
+    resolver.find_processes_at_pipes()
 
 
 def report_once_seen(agent: Agent) -> Report:
@@ -166,7 +166,7 @@ def test_putting_into_a_full_queue_with_a_timeout_is_no_wait(front: Front) -> No
     front.start("waiter", queue.put, "", True, 10)
     front.report_when_still("waiter")
     find_now()
-    assert not waits._Known.processes
+    assert not resolver._Known.processes
     queue.get()
     front.let_go()
     queue.get()
@@ -238,7 +238,7 @@ def test_a_process_that_this_one_has_started_otherwise_may_end_at_any_time(
     front.start("waiter", reader.recv)
     front.report_when_still("waiter")
     find_now()
-    assert len(waits._Known.processes) == 1
+    assert len(resolver._Known.processes) == 1
     assert wait_of(report_when(front.agent, lambda _: True)) is None
     writer.send("")
     front.let_go()
@@ -264,7 +264,7 @@ def test_the_same_waits_are_looked_for_ever_more_rarely(front: Front, ends: Ends
     front.start("waiter", reader.recv)
     front.report_when_still("waiter")
     find_now()
-    assert len(waits._Known.processes) == 1
+    assert len(resolver._Known.processes) == 1
     processes_at = kernel.processes_at
 
     def counted(pipe: str, call: str) -> frozenset[int] | None:
@@ -272,18 +272,18 @@ def test_the_same_waits_are_looked_for_ever_more_rarely(front: Front, ends: Ends
         return processes_at(pipe, call)
 
     monkeypatch.setattr(kernel, "processes_at", counted)
-    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    waits._Known.awaited, waits._Known.not_before = frozenset(), float("-inf")
+    monkeypatch.setattr(resolver, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    resolver._Known.awaited, resolver._Known.not_before = frozenset(), float("-inf")
     for second in range(600):
         now[0] = second
-        waits.find_processes_at_pipes()
+        resolver.find_processes_at_pipes()
     assert 5 < len(read) < 30
     queue = SPAWN.Queue()
     front.start("another", queue.get)
     front.report_when_still("another")
     now[0] += 1.0
-    waits.find_processes_at_pipes()
-    assert len(waits._Known.processes) == 2
+    resolver.find_processes_at_pipes()
+    assert len(resolver._Known.processes) == 2
     monkeypatch.undo()
     writer.send("")
     queue.put("")

@@ -74,9 +74,9 @@ def test_a_lease_runs_from_the_last_message() -> None:
     old, fresh = member("a", heard_at=10.0), member("b", heard_at=12.0)
     roster.admit(old)
     roster.admit(fresh)
-    assert roster.lapsed(15.0) == []
-    assert roster.lapsed(15.1) == [old]
-    assert roster.lapsed(18.0) == [old, fresh]
+    assert roster.with_expired_leases(15.0) == []
+    assert roster.with_expired_leases(15.1) == [old]
+    assert roster.with_expired_leases(18.0) == [old, fresh]
 
 
 def test_the_bound_counts_names_not_connections() -> None:
@@ -92,7 +92,7 @@ def test_a_blocked_loop_makes_no_member_silent() -> None:
     roster = Roster(lease_seconds=5, members_max=2)
     one = member("a")
     roster.admit(one)
-    assert roster.lapsed(8.0) == [one]
+    assert roster.with_expired_leases(8.0) == [one]
     roster.shift(4.0)
-    assert roster.lapsed(8.0) == []
-    assert roster.lapsed(9.5) == [one]
+    assert roster.with_expired_leases(8.0) == []
+    assert roster.with_expired_leases(9.5) == [one]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from detector.core.look.verification import Verifier
 from detector.core.protocol.assembler import PendingSnapshot
+from detector.core.verification.verifier import Verifier
 from detector.service.detection import driver, verification_rounds
 from stilltrue.v1 import snapshot_pb2
 

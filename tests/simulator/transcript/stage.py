@@ -28,12 +28,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from detector.core.look.suspicion import suspicion_of
-from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse
 from detector.core.protocol.pace import Timing
 from detector.core.registry import ask, find_predicate
+from detector.core.verification.suspicion import suspicion_of
+from detector.core.verification.verifier import AskLook, RoundEffect, Verified, Verifier
 from detector.simulator.scenario.language import facts_of, split_at
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
 from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from detector.archive.files import ArchiveFiles
-from detector.spark.source.archive_files import ALL_DAYS_SECONDS, FileLog, Lister
+from detector.spark.source.new_files_source import ALL_DAYS_SECONDS, FileLog, Lister
 from detector.spark.streaming.micro_batch import MicroBatches
 from detector.spark.streaming.packing import PACKED, PIECES, Worker
 from detector.spark.streaming.plan import StreamPlan

@@ -22,7 +22,7 @@ from stilltrue.protocol.books.ledger import NO_REPLY
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frames_of_this_thread
-from stilltrue.runtime.recorder import Pair
+from stilltrue.runtime.locked_recorder import Pair
 from stilltrue.runtime.session import Session
 
 STATUS_FAILED_MIN = 400

@@ -2,8 +2,8 @@
 
 The rules (docs/design.md section 3; the code names them by number):
 
-1. Colour. Every message carries its sender's stamp: source, call number, colour. A reply may go without one if it
-   would tell nothing: it is not an error, its colour is the request's, and the request shows that its sender knows who answers.
+1. Colour. Every message carries its sender's stamp: source, call number, colour. A reply may omit it where it is redundant: it
+   is not an error, its colour is the request's, and the request shows that its sender knows who answers.
 2. Cut once, in time. On a marker for snapshot n, or a message of colour n, a process of a lower colour c cuts first, then
    handles the message; the cut serves every snapshot in (c, n].
 3. The sender remembers. A call is outstanding at its caller until its outcome is known there; the server remembers the numbers
@@ -259,7 +259,7 @@ class Recorder:
         if step is not None:
             made.state = HOLD_BACK[made.state]
             step.outcome = (stamp, in_doubt)
-            self._happened("outcome held back of", made)
+            self._happened("outcome held back:", made)
             return report
         del self._made[made.number]
         channel = made.channel
@@ -429,7 +429,7 @@ class Recorder:
     def hung_up(self, served: ServerCall) -> None:
         """The caller is gone (cancelled, timed out, disconnected); the handler may still run."""
         served.state = HANG_UP[served.state]
-        self._happened("its caller hung up on", served)
+        self._happened("the caller hung up on", served)
 
     def left_unanswered(self, served: ServerCall, context: ServedContext) -> bool:
         """No status was sent when the handler of a call had ended (:meth:`replied`): its caller goes on waiting.
@@ -483,7 +483,7 @@ class Recorder:
         call.sent += 1
         self.happenings += 1
         if self._log_event is not None:
-            self._log_event((self.happenings, self.colour, "an item sent of", call))
+            self._log_event((self.happenings, self.colour, "sent an item of", call))
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
         """An item of the call's stream was received; the wait for it ends in the same step."""

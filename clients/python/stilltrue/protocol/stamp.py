@@ -2,7 +2,7 @@
 
 The text is ``source;incarnation;number;colour;floor``, all decimal except the source: short, printable, and the same in every
 language. A request's stamp may end with ``;~mark~mark~``, the marks of processes that its sender knows to serve its channel:
-their replies need no stamp if it would tell nothing (rule 1). A tag may follow (:mod:`stilltrue.protocol.stamp_tag`), which
+they may omit redundant stamps from their replies (rule 1). A tag may follow (:mod:`stilltrue.protocol.stamp_tag`), which
 only holders of a key can check. A stamp that cannot be parsed is ignored: the message counts as unstamped (fail open).
 """
 

@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 
 from stilltrue.model import CallNumber, WaitNumber
 from stilltrue.protocol.books.ledger import ClientCall
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LockedRecorder
 
 LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue.")
 """Prefixes of methods that are never recorded: health, reflection, channelz, and Stilltrue's own traffic."""

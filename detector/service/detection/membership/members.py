@@ -3,7 +3,7 @@
 Rules:
 
 1. A hello makes a process a member; a goodbye ends its membership. A member whose lease has expired is *lost*: it stays a
-   member, missing from every snapshot, until it is back, another incarnation replaces it, an operator has it forgotten, or
+   member, missing from every snapshot, until it is back, another incarnation replaces it, an operator removes it, or
    ``forget_seconds`` pass.
 2. A new incarnation replaces the old one once the old one's stream has broken or been silent for a lease. Until then the new
    one is refused: two programs use the same name, and the first one keeps it.
@@ -27,7 +27,7 @@ from enum import Enum
 from typing import Protocol
 
 from detector.core.counting import counted
-from detector.core.look.verification import AskLook
+from detector.core.verification.verifier import AskLook
 from detector.service.detection.membership.fair_shares import FairShares
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
@@ -123,8 +123,8 @@ class Sight:
     """What an agent records of its process: counts, and descriptions of what it cannot see.
 
     ``unexplained``: the number of parties that have not moved for a while and are in no known wait; None if unknown.
-    ``unexplained_calls``: the number of calls that such parties serve, whose reply is due; None if unknown.
-    ``unexplained_waits``: the number of other parties that wait for such a party, or for an unknown one, as idle ones never do.
+    ``unexplained_calls``: the number of calls that such parties serve and whose reply is due; None if unknown.
+    ``unexplained_waits``: the number of other parties that wait for such a party, or for an unknown one. Idle parties never do.
     """
 
     servers: int = 0
@@ -181,14 +181,14 @@ class Member:
 
     @property
     def unexplained_calls(self) -> int:
-        """The number of calls that it serves, whose reply is due, by parties that are unexplained; and of those not taken."""
+        """The number of calls that unexplained parties serve and whose reply is due, and of those that no worker has taken."""
         served = 0 if self.sight is None else self.sight.unexplained_calls or 0
         # a sidecar does not see when its program takes a call
         return served + (0 if self.report is None or self.agent.startswith("sidecar/") else not_taken(self.report))
 
     @property
     def unexplained_waits(self) -> int:
-        """The number of other parties of it that are stuck in such waits."""
+        """The number of its other parties that are stuck in such waits."""
         return 0 if self.sight is None else self.sight.unexplained_waits or 0
 
     def not_moving(self) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class Member:
     def unseen(self) -> tuple[str, ...]:
         """What its agent cannot see, as text; empty if it sees everything or this is unknown."""
         sight, unrecorded = self.sight, self.unrecorded()
-        if sight is None or sight.servers or sight.channels or sight.calls or self.busy():
+        if sight is None or sight.servers or sight.channels or sight.calls or self.party_count():
             return unrecorded
         if self.report is not None and self.report.holds:  # parties that hold something or answer a name
             return unrecorded
@@ -224,7 +224,7 @@ class Member:
         """The reasons why answers do not, or not fully, speak for it."""
         return (*self.unseen(), *self.not_moving(), *(() if self.report is None else unknowns(self.report)), *self.unreceived)
 
-    def busy(self) -> int:
+    def party_count(self) -> int:
         """The number of parties in its last report."""
         report = self.report
         return 0 if report is None else len({*(s.party for s in report.served), *(w.waiter for w in report.waits)})
@@ -354,7 +354,7 @@ class Roster:
         self._report_bytes.release(name)
         self._report_entries.release(name)
 
-    def lapsed(self, now: float) -> list[Member]:
+    def with_expired_leases(self, now: float) -> list[Member]:
         """The members whose lease has expired and that are not lost yet, sorted by name."""
         oldest = now - self._lease_seconds
         return [member for member in self.all() if member.lost_at is None and member.heard_at < oldest]

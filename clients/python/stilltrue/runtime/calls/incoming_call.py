@@ -19,8 +19,8 @@ from stilltrue.protocol.books.ledger import NO_REPLY, ServerCall
 from stilltrue.runtime.calls.callbacks import Callbacks
 from stilltrue.runtime.calls.stamps import STAMP_KEYS, read_stamp, with_stamp
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX, current_task_of
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.parties import Root
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 
 from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.compat import seconds_left
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 
 class _Arriving(threading.local):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
 
 if TYPE_CHECKING:
-    from stilltrue.runtime.recorder import LockedRecorder
+    from stilltrue.runtime.locked_recorder import LockedRecorder
 
 Pair = tuple[str, str]
 STAMP_KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC also accepts keys as bytes

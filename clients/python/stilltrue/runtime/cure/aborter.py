@@ -26,9 +26,9 @@ from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places, served_by
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.look.suspects import handles_of
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LockedRecorder
 
 LOOP_SECONDS_MAX = 1.0
 """Longest wait for an event loop to cancel a task."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.protocol.step import Step, StepError
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from grpc.aio import _channel as _aio_channel
 from grpc.aio import _server as _aio_server
 
 from stilltrue.runtime.concurrent_reads import items_of, live_members
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 _CHANNELS = (_channel.Channel, _aio_channel.Channel)
 _SERVERS = (_server._Server, _aio_server.Server)  # noqa: SLF001 - the class of grpc.server()

@@ -15,7 +15,7 @@ _STEPS_UNSEEN = 128
 
 
 def seconds_for(parties: int) -> float:
-    """The limit for a look at so many parties, in seconds of processor time."""
+    """The limit for a look at this many parties, in seconds of processor time."""
     return min(SECONDS_MAX + SECONDS_FOR_PARTY * parties, SECONDS_MAX_FOR_ALL)
 
 

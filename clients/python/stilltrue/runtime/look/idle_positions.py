@@ -34,7 +34,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, is_timed, read
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.progress.analysis import is_endless_service
-from stilltrue.runtime.waits.pipes.waits import waits_for_message
+from stilltrue.runtime.waits.pipes.resolver import waits_for_message
 from stilltrue.runtime.waits.wait import CallStack
 
 FRAMES_MAX = 8

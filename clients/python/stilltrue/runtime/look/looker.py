@@ -20,6 +20,7 @@ from stilltrue.runtime.introspection.frames import innermost_frames_of_others
 from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget, seconds_for
 from stilltrue.runtime.look.trace import trace_of
@@ -27,7 +28,6 @@ from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.proved import add_tasks_that_reach, add_threads_that_reach
 from stilltrue.runtime.look.ways_out.search import Search
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.transport.transport import Transport
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.wait import SeenWait

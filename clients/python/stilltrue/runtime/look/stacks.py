@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A party stands still if it is at the same place at two moments: a thread in the same frame at the same instruction that has
+1. A party has not moved if it is at the same place at two moments: a thread in the same frame at the same instruction that has
    not run (unless its wait is recorded), or in the same recorded wait, or a task blocked by the same future.
 2. The reason comes from the record, else from a resolver or the awaited tasks. A party with none of these, or in a wait that no
    known party can end, is unexplained. An owner is never guessed.
@@ -13,12 +13,12 @@ Rules:
 4. A task in ``asyncio.sleep()`` is explained: its timer ends the wait.
 5. A party whose reply gRPC cannot send is unexplained: the caller does not read, and any of its threads or tasks may begin to.
 6. A call whose handler has ended without a status (:mod:`~stilltrue.runtime.calls.unanswered`) is unexplained.
-7. A party in an unknown wait is due to go on, even where a stream may pause, if calls or other items are queued behind its
-   pool and none of the pool's threads has moved.
+7. If calls or other items are queued for a pool and none of its threads has moved, its parties in unknown waits are expected
+   to go on, even those that read a stream, whose caller may pause.
 8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
 9. A party whose wait was for a task to end that has failed is stuck (:mod:`~stilltrue.runtime.look.failed_tasks`).
-10. A party that polls moves, but gets nowhere (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
-11. A task that is due stands still while its loop sleeps (:mod:`~stilltrue.runtime.look.sleeping_loops`).
+10. A polling party moves but makes no progress (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
+11. A task that is due does not move while its loop sleeps (:mod:`~stilltrue.runtime.look.sleeping_loops`).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import served_by, stack_shown
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.look.cut_explanations import explained_by_cut
 from stilltrue.runtime.look.failed_tasks import failed_before
 from stilltrue.runtime.look.idle_positions import serves
@@ -55,7 +56,6 @@ from stilltrue.runtime.look.sleeping_loops import NOT_TOLD, DueTask, due_tasks, 
 from stilltrue.runtime.look.waits_for_answers import waits_for_answer
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.registry import is_of_shells
@@ -214,7 +214,7 @@ class Stacks:
 
     def _standing_task(self, stack: CallStack, view: LiveProcessView, recorded: Recorded) -> StandingParty | None:
         task = stack.task
-        if task is None or _is_parked(stack) or not any(is_application(frame.f_code) for frame in stack.frames):
+        if task is None or _is_parked(stack) or not _runs_application(stack):
             return None
         party = view.party_of(task)  # which names it: it may wait for a blocked loop later
         wait = view.wait_of_task(task) or _wait_for_tasks(task, stack, view)
@@ -265,7 +265,11 @@ def _is_shown(stack: CallStack, view: LiveProcessView) -> bool:
     """Rule 3."""
     if any(compat.loop_in(frame) is not None for frame in stack.frames) and stack.ident not in view.loops:
         return False
-    return any(is_application(frame.f_code) for frame in stack.frames) and not _is_parked(stack)
+    return _runs_application(stack) and not _is_parked(stack)
+
+
+def _runs_application(stack: CallStack) -> bool:
+    return any(is_application(frame.f_code) for frame in stack.frames)
 
 
 def _is_parked(stack: CallStack) -> bool:
@@ -283,12 +287,12 @@ def _blocked(reply: BlockedReply) -> StandingParty:
 
 def _due(stack: CallStack, view: LiveProcessView) -> StandingParty | None:
     """Rule 11; None for a task of gRPC's own that serves no recorded call."""
-    party, serves = view.party_of(stack.who), serves_call(stack)
-    if party is None or not (serves or any(is_application(frame.f_code) for frame in stack.frames)):
+    party, is_serving = view.party_of(stack.who), serves_call(stack)
+    if party is None or not (is_serving or _runs_application(stack)):
         return None
     where = stack_shown(stack.frames)
     return StandingParty(
-        party=party, blocked_in=NOT_TOLD, stack=where, unexplained=True, owes_reply=serves, never_idle=not serves
+        party=party, blocked_in=NOT_TOLD, stack=where, unexplained=True, owes_reply=is_serving, never_idle=not is_serving
     )
 
 

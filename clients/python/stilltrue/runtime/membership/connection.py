@@ -22,6 +22,7 @@ from stilltrue.protocol.requests.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime import compat
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.backoff import Backoff
 from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
@@ -30,7 +31,6 @@ from stilltrue.runtime.membership.differences import Differences
 from stilltrue.runtime.membership.leases import Leases
 from stilltrue.runtime.membership.member_mark import MemberMark
 from stilltrue.runtime.membership.triggers import SnapshotRequests
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.transport.transport import Transport
 from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb

@@ -12,8 +12,8 @@ from stilltrue.protocol.requests.stacks import StacksFound
 from stilltrue.protocol.wire.cure import cure_from_wire, cured_to_wire
 from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.stacks import found_to_wire
+from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.log_queue import LOG
-from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.v1 import agent_pb2 as pb
 
 ANSWERS_MAX = 64

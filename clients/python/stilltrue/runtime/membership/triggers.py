@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stilltrue.model import WaitNumber
-from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.locked_recorder import LockedRecorder
 
 AGAIN_SECONDS_MIN = 0.25
 AGAIN_SECONDS_MAX = 1.0

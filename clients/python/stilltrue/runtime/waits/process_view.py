@@ -34,7 +34,7 @@ from stilltrue.runtime.look.ways_out.reach import FAR_MAX
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.call_stack import stack_of_task, where_is
 from stilltrue.runtime.waits.frame_search import objects_held
-from stilltrue.runtime.waits.futures.waits import is_plain
+from stilltrue.runtime.waits.futures.resolver import is_plain
 from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.reachability.stopped_loops import has_stopped

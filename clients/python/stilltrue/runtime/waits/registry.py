@@ -11,12 +11,12 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.waits import pools
 from stilltrue.runtime.waits.databases import redis_locks
-from stilltrue.runtime.waits.databases import waits as databases
-from stilltrue.runtime.waits.files import waits as files
-from stilltrue.runtime.waits.futures import waits as futures
+from stilltrue.runtime.waits.databases import resolver as databases
+from stilltrue.runtime.waits.files import resolver as files
+from stilltrue.runtime.waits.futures import resolver as futures
 from stilltrue.runtime.waits.holders import gates, keyed_gates, queue_pools
 from stilltrue.runtime.waits.pipes import asyncio_children, child_files
-from stilltrue.runtime.waits.pipes import waits as pipes
+from stilltrue.runtime.waits.pipes import resolver as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
 from stilltrue.runtime.waits.process_pools import pools as process_pools
 from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
@@ -25,12 +25,12 @@ from stilltrue.runtime.waits.resolvers import (
     asgiref_waits,
     channel_callbacks,
     executors,
+    future_results,
     imports,
     locks,
     loops,
     processes,
     reactors,
-    results,
     servers,
     shared_locks,
     stopping_servers,
@@ -42,7 +42,7 @@ from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenW
 
 RESOLVERS: tuple[Resolver, ...] = (
     *process_executors.RESOLVERS,
-    *results.RESOLVERS,
+    *future_results.RESOLVERS,
     *imports.RESOLVERS,
     *thread_pools.RESOLVERS,
     *process_pools.RESOLVERS,

@@ -13,9 +13,9 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.databases import redis_holders
 from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
-from stilltrue.runtime.waits.files.waits import find_polled_files
+from stilltrue.runtime.waits.files.resolver import find_polled_files
 from stilltrue.runtime.waits.orphaned_locks.locks import LocksLeftBehind
-from stilltrue.runtime.waits.pipes.waits import find_processes_at_pipes
+from stilltrue.runtime.waits.pipes.resolver import find_processes_at_pipes
 from stilltrue.runtime.waits.pipes.work import OwnWork
 from stilltrue.runtime.waits.process_end import OwnEnd
 from stilltrue.runtime.waits.process_pools import workers as pool_workers

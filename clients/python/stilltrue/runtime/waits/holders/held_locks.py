@@ -6,15 +6,16 @@ Rules:
    class acquires it on entry (:mod:`~stilltrue.runtime.waits.holders.context_managers`). If a suspended function under
    ``contextmanager`` holds the lock, so does the party in the block of the object that the function made, if no other party can
    resume the function. A party in the block of an ``ExitStack`` holds what was entered through it
-   (:mod:`~stilltrue.runtime.waits.holders.exit_stacks`). One in a loop over a suspended generator that no other party has holds
-   what the generator holds (:mod:`~stilltrue.runtime.waits.holders.loops_over_generators`).
+   (:mod:`~stilltrue.runtime.waits.holders.exit_stacks`). A party that loops over a suspended generator holds what the generator
+   holds, if no other party has that generator (:mod:`~stilltrue.runtime.waits.holders.loops_over_generators`).
 2. A party between ``acquire()`` and the ``finally`` that releases the lock holds it
    (:mod:`~stilltrue.runtime.waits.holders.try_finally`). So does one whose function has acquired the lock on every path, and
    releases only what it has acquired (:mod:`~stilltrue.runtime.waits.orphaned_locks.balance`).
 3. A party in a block has released the lock if it waits for the condition. It may have released it if a party outside the block
    waits for the condition (``wait_for(condition.wait(), t)`` makes a separate task), or if its code, or that of the functions
-   called there, mentions ``__exit__`` or releases anything that this code has not acquired itself. A function of another
-   installed package counts only if that may be the lock (:mod:`~stilltrue.runtime.waits.holders.installed_packages`).
+   called there, mentions ``__exit__`` or releases anything that this code has not acquired itself. In a function of another
+   installed package, this counts only if what it releases may be the lock
+   (:mod:`~stilltrue.runtime.waits.holders.installed_packages`).
 4. Functions of the application may acquire and release the lock (:mod:`~stilltrue.runtime.waits.holders.held_by_calls`). Then a
    mention of these functions is a mention of releasing.
 5. A party also holds the application's gates that it has raised (:mod:`~stilltrue.runtime.waits.holders.gates`), and the keys

@@ -1,4 +1,4 @@
-"""What this process does, for which others wait at a pipe: rule 2 of :mod:`~stilltrue.runtime.waits.pipes.waits`.
+"""What this process does, for which others wait at a pipe: rule 2 of :mod:`~stilltrue.runtime.waits.pipes.resolver`.
 
 All its threads have a part in that, so it is reported only once none of them is at work; until then, who waits for it counts
 as able to go on. Left out are the agent's own threads (that of its log only if no handler may write to a queue), and the thread
@@ -22,7 +22,7 @@ from stilltrue.runtime.introspection.frames import frames_of_threads, variables_
 from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.waits.pipes.queue_feeders import is_idle_feeder
-from stilltrue.runtime.waits.pipes.waits import MODULE
+from stilltrue.runtime.waits.pipes.resolver import MODULE
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.resolvers.processes import work_of
 from stilltrue.runtime.waits.semaphores.conditions import kinds_of_work

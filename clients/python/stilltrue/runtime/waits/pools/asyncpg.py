@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A wait for a connection ends by itself only if ``acquire`` got a timeout, a timer of the loop.
+1. A wait for a connection ends by itself only if ``acquire`` got a timeout, which is a timer of the loop.
 2. ``close()`` waits until each connection is released, by whoever has it.
 """
 

@@ -13,7 +13,7 @@ Rules:
 5. A lock, or a semaphore in its block's entry, may have no holder at all: its process has ended
    (:mod:`~stilltrue.runtime.waits.semaphores.left`). Others who hold semaphores are unknown; for conditions, see
    :mod:`~stilltrue.runtime.waits.semaphores.conditions`.
-   A queue's reader holds its lock, and waits at its pipe (:mod:`~stilltrue.runtime.waits.pipes.waits`).
+   A queue's reader holds its lock, and waits at its pipe (:mod:`~stilltrue.runtime.waits.pipes.resolver`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from detector.core.registry import find_predicate
 from detector.spark.source.data_source import source_options
-from detector.spark.source.remote import Remote, RemoteError
+from detector.spark.source.detector_client import Remote, RemoteError
 from stilltrue.runtime.membership.credentials import Security
 from tests.synthetic.random_snapshots import Judged, judged, random_snapshots
 

@@ -1,4 +1,4 @@
-"""A stream source of an archive's files, by day and name regardless of their timestamps, each once.
+"""A stream source that lists each new file of an archive once, in the order of day and name, not of timestamps.
 
 The stream's state (:mod:`detector.spark.streaming.progress`), which is read when a query starts, has the files read so far. A
 file whose size has changed since (it was being copied) is read again. So is a damaged file, by the next query or when it has

@@ -1,12 +1,12 @@
-"""Looks that arrive after their round has ended (rule 9 of :mod:`~detector.core.look.verification`)."""
+"""Looks that arrive after their round has ended (rule 9 of :mod:`~detector.core.verification.verifier`)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from detector.core.look.round import INTERIM_SECONDS, Round
 from detector.core.protocol.assembler import Assembled
+from detector.core.verification.round import INTERIM_SECONDS, Round
 from stilltrue.model import ProcessId, ProcessName
 from stilltrue.protocol.requests.look import Look
 
@@ -16,7 +16,7 @@ ROUNDS_MAX = 8
 """Number of ended rounds that wait for late looks; each keeps its snapshot."""
 
 
-class LateLooks:
+class LateAnswers:
     """The ended rounds that lack answers. Completing one takes as long as ending it, so late looks are taken together."""
 
     def __init__(self) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from detector.core.look.amendment import amend
-from detector.core.look.round import INTERIM_SECONDS
-from detector.core.look.suspicion import suspicion_of
-from detector.core.look.verification import UNRESPONSIVE_SECONDS, AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
+from detector.core.verification.amendment import amend
+from detector.core.verification.round import INTERIM_SECONDS
+from detector.core.verification.suspicion import suspicion_of
+from detector.core.verification.verifier import UNRESPONSIVE_SECONDS, AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.termination import Termination

@@ -10,7 +10,7 @@ Rules:
    What is in a mailbox may be taken out and given to somebody else: so any other party that can reach the mailbox and may take
    items out of queues (:mod:`~stilltrue.runtime.waits.holders.queue_operations`) is a way out, too.
 3. A task that is cancelled cancels the future that it awaits, if it does not shield it: so the wait is also for the other tasks
-   that await it. Nothing is known of a future with any other callback, which may be that of a future chained to it.
+   that await it. Nothing is known of a future with any other callback: it may be chained to another future.
 """
 
 from __future__ import annotations

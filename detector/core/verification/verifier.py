@@ -15,8 +15,8 @@ Rules:
 5. A call that may be repeated is certain to be at its server only if its whole set was also looked at in an earlier round: by
    now the server has noticed a connection that was lost before that.
 6. A process is certainly idle if nothing has happened in it between its cut and the look, and it has no unaccounted work.
-7. A process that did not answer in time gets only a short wait until an answer arrives, however late: it delays the others
-   once.
+7. After a process has not answered in time, we wait for it only briefly, until one of its answers arrives, however late. So it
+   delays the others once.
 8. Parties that are stuck for certain while all unanswered suspects are in doubt are stuck whatever the answers will be. A round
    that takes long reports them once, after ``INTERIM_SECONDS``, and continues.
 9. A look that arrives after its round has ended completes the round: a set that it verifies is verified for later snapshots. So
@@ -31,13 +31,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from detector.core.look.amendment import amended
-from detector.core.look.late_looks import LateLooks
-from detector.core.look.past_rounds import Idle, Key, Known, Memory, copied
-from detector.core.look.reassembly import Reassembly
-from detector.core.look.round import INTERIM_SECONDS, Round
-from detector.core.look.suspicion import Suspicion, keys_of, possibly_unchanged
 from detector.core.protocol.assembler import Assembled
+from detector.core.verification.amendment import amended
+from detector.core.verification.late_answers import LateAnswers
+from detector.core.verification.past_rounds import Idle, Key, Known, Memory, copied
+from detector.core.verification.reassembly import Reassembly
+from detector.core.verification.round import INTERIM_SECONDS, Round
+from detector.core.verification.suspicion import Suspicion, keys_of, possibly_unchanged
 from detector.graph.reduction_bounds import left_over
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
@@ -99,7 +99,7 @@ class Verifier:
         """By snapshot, the processes that did not answer in time: a later answer must not count for a further request."""
         self._unresponsive: set[ProcessId] = set()
         """Rule 7: processes that were late and have not answered since."""
-        self._late_looks = LateLooks()
+        self._late_answers = LateAnswers()
         self._unanswered: set[Key] = set()
         """Parties whose latest look was not answered: a late look replaces its result (rule 9)."""
 
@@ -141,7 +141,7 @@ class Verifier:
         one = self._rounds.get(look.snapshot)
         if one is not None and one.accept(process, look):
             return self._settle(now)
-        self._late_looks.offer(process, look, now)
+        self._late_answers.offer(process, look, now)
         return []
 
     def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
@@ -150,18 +150,18 @@ class Verifier:
             if snapshot in {None, number}:
                 one.leave_out(process, reason)
         if snapshot is None:
-            self._late_looks.leave_out(process, reason, now)
+            self._late_answers.leave_out(process, reason, now)
         return self._settle(now)
 
     def ticked(self, now: float) -> list[RoundEffect]:
         """Time has passed."""
-        for one in self._late_looks.take(now):
+        for one in self._late_answers.take(now):
             self._complete(one, now)
         return self._settle(now, late=True)
 
     def due(self) -> float:
         """The next time at which :meth:`ticked` has something to do; infinity if there is none."""
-        return min(self._late_looks.due(), *map(self._until, self._rounds.values()), math.inf)
+        return min(self._late_answers.due(), *map(self._until, self._rounds.values()), math.inf)
 
     def interim(self, now: float) -> list[RoundEffect]:
         """The interim results of rounds that take long (rule 8)."""
@@ -179,7 +179,7 @@ class Verifier:
 
     def to_complete(self) -> Iterator[Assembled]:
         """The snapshots whose rounds the next :meth:`ticked` may complete (rule 9)."""
-        return self._late_looks.to_complete()
+        return self._late_answers.to_complete()
 
     # -- what to look at (rule 4) --------------------------------------------------------------------------------------
 
@@ -269,13 +269,13 @@ class Verifier:
             self._late[ref.id] = frozenset(one.awaited)
             late = {one.assembled.reports[name].process for name in one.awaited}
             if one.keys and not late <= self._unresponsive:
-                self._late_looks.expect(one, now)
+                self._late_answers.expect(one, now)
             self._unresponsive |= late
         since = self._since(one)
         looks = {party: self._remember(one, party, key, now) for party, key in one.keys.items()}
         doubts = {name: self._idleness(one, name, now) for name in one.suspicion.processes}
         found = self._with_looks(one, looks, {name: doubt for name, doubt in doubts.items() if doubt}, since, now)
-        stuck = set(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
+        stuck = _certainly_stuck(found)
         for party, key in one.keys.items():
             if key in self._known:
                 self._known[key].verified = party in stuck and not self._known[key].rules_out
@@ -285,7 +285,7 @@ class Verifier:
         """Store the results of late looks, and mark the sets that they verify (rule 9). Results of newer rounds stand."""
         looks = {party: self._result(one, party, key) for party, key in one.keys.items()}
         found = self._with_looks(one, looks, {}, self._since(one), now)
-        stuck = set(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
+        stuck = _certainly_stuck(found)
         for party, key in one.keys.items():
             known = self._known.get(key)
             if known is None:
@@ -373,8 +373,12 @@ class Verifier:
         reports = found.reports
         new = {party: replace(looks[party], doubt="it is new") for party in one.keys if party not in old}
         only_old = self._only_old.of(found, amended(reports, new, confirmed=old), {})
-        stuck = set(left_over(only_old.snapshot.waits, only_old.snapshot.missing, certain=True)) & old
+        stuck = _certainly_stuck(only_old) & old
         return self._confirmed_calls.of(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
+
+
+def _certainly_stuck(assembled: Assembled) -> set[PartyName]:
+    return set(left_over(assembled.snapshot.waits, assembled.snapshot.missing, certain=True))
 
 
 def _unconfirmed(assembled: Assembled) -> set[PartyName]:

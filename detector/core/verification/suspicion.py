@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from detector.core.look.past_rounds import Key
 from detector.core.protocol.assembler import Assembled
 from detector.core.snapshot import Snapshot
+from detector.core.verification.past_rounds import Key
 from detector.graph.reduction_bounds import left_over
 from stilltrue.model import Activity, PartyName, ProcessName, WaitNumber, process_of
 from stilltrue.protocol.report import Report

@@ -15,7 +15,7 @@ from pyarrow.fs import FileInfo
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from detector.archive.files import ArchiveFiles
-from detector.spark.source.archive_files import FileLog, Lister, Part, _Reader
+from detector.spark.source.new_files_source import FileLog, Lister, Part, _Reader
 from detector.spark.streaming.plan import StreamPlan
 from detector.spark.streaming.progress import Progress
 

@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import Future
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.waits.futures.waits import is_plain, wait_for_completers
+from stilltrue.runtime.waits.futures.resolver import is_plain, wait_for_completers
 from stilltrue.runtime.waits.resolvers.executors import behind
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 

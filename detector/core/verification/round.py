@@ -1,6 +1,6 @@
 """One verification round in progress: the processes asked, their answers, and what these mean for each suspect.
 
-The rules are those of :mod:`~detector.core.look.verification`, which begins and ends the rounds.
+The rules are those of :mod:`~detector.core.verification.verifier`, which begins and ends the rounds.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from detector.core.look.past_rounds import Key
-from detector.core.look.suspicion import Suspicion
 from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.clocks import ahead_seconds
+from detector.core.verification.past_rounds import Key
+from detector.core.verification.suspicion import Suspicion
 from detector.core.waits.resolution import owner_of
 from stilltrue.model import PartyName, ProcessId, ProcessName, process_of
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook
