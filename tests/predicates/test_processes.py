@@ -9,7 +9,7 @@ import pytest
 from detector.core.document.reader import read_document
 from detector.core.predicate import Predicate
 from detector.core.registry import ask
-from detector.predicates.evidence.process_verdict import IN_CALLS, MAY_ACT
+from detector.predicates.evidence.process_verdict import ALL_WAIT, MAY_ACT
 from detector.predicates.lost_message import LostMessage
 from detector.predicates.phase_ended import PhaseEnded
 from detector.predicates.quiescence import Quiescence
@@ -59,7 +59,7 @@ def test_termination(processes: dict[str, Any], more: dict[str, Any], holds: Hol
 def test_a_termination_that_does_not_hold_says_why_each_process_is_not_idle() -> None:
     verdict = ask(Termination(), read_document({"processes": {"c": BLOCKED, "a": ACTIVE, "b": IDLE}}))
     assert verdict.holds is F
-    assert verdict.explanation == (f"a: {MAY_ACT}", f"c: {IN_CALLS}")
+    assert verdict.explanation == (f"a: {MAY_ACT}", f"c: {ALL_WAIT}")
     crowd = ask(Termination(), read_document({"processes": {f"p{number}": ACTIVE for number in range(30)}}))
     assert len(crowd.explanation) == 9
     assert crowd.explanation[-1] == "and 22 more"

@@ -11,7 +11,7 @@ from stilltrue.model import Activity, Holds, Message, PartyName, ProcessName, Ve
 
 MAY_ACT = "active: not declared reactive or idle, or declared busy, or with an open call whose party does not wait"
 """Why a process is active; its report does not say which of these it is."""
-IN_CALLS = "blocked: with open calls, whose parties wait"
+ALL_WAIT = "blocked: all its parties wait"
 
 
 def process_verdict(
@@ -51,7 +51,7 @@ def undeclared(name: str, snapshot: Snapshot, fact: str) -> Verdict:
 def why_not_idle(snapshot: Snapshot, busy: Sequence[ProcessName]) -> list[str]:
     """Why each of the first of these processes is not idle; the others are only counted."""
     states = snapshot.present()
-    reasons = [f"{name}: {IN_CALLS if states[name].activity is Activity.BLOCKED else MAY_ACT}" for name in busy[:NAMES_MAX]]
+    reasons = [f"{name}: {ALL_WAIT if states[name].activity is Activity.BLOCKED else MAY_ACT}" for name in busy[:NAMES_MAX]]
     return [*reasons, *([f"and {len(busy) - NAMES_MAX} more"] if len(busy) > NAMES_MAX else [])]
 
 

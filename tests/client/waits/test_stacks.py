@@ -52,6 +52,22 @@ def test_each_stuck_party_shows_where_it_is_blocked(front: Front) -> None:
     front.let_go()
 
 
+@pytest.mark.parametrize("taken", [True, False], ids=["by its holder", "bare"])
+def test_a_recorded_wait_for_a_lock_names_its_holder_if_that_is_known(front: Front, *, taken: bool) -> None:
+    lock = front.agent.Lock("ledger")
+    if taken:
+        hold(front, lock)
+    else:  # nobody is bound to release it
+        lock.acquire()
+        front.start("waiter", lambda: lock.acquire())  # noqa: PLW0108 - a frame of the application's
+    front.report_when_still("waiter")
+    found = of(front, "waiter")["waiter"]
+    assert (found.held_by, found.unexplained) == (("front/thread:holder",) if taken else (), False)
+    if not taken:
+        lock.release()
+    front.let_go()
+
+
 @pytest.mark.parametrize(
     ("enders", "lasts", "explained"),
     [

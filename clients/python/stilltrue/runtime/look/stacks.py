@@ -26,10 +26,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from stilltrue.model import PartyName
+from stilltrue.protocol.books.ledger import OpenWait
+from stilltrue.protocol.report import Hold, PartyTarget, ResourceTarget
 from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
@@ -75,8 +77,18 @@ PARKED = frozenset(
 )
 """Functions of installed packages, by module, that wait for the next piece of work, or for the end of the server."""
 
-Recorded = Mapping[PartyName, tuple[str, int]]
-"""The recorded waits by party, each as text and with its number."""
+
+@dataclass(frozen=True, slots=True)
+class RecordedWait:
+    """A recorded wait as text, its number, and the parties that hold what it waits for, if all are of this process."""
+
+    what: str
+    number: int
+    held_by: tuple[PartyName, ...] = field(default=(), compare=False)
+
+
+Recorded = Mapping[PartyName, RecordedWait]
+"""The recorded waits by party."""
 _READING = frozenset({"__next__", "__anext__", "read", "_next_item"})
 
 
@@ -197,8 +209,15 @@ class Stacks:
         with self._live.lock:
             recorder = self._live.recorder
             made = recorder._made.values()  # noqa: SLF001 - read under its lock
-            calls = {one.party: (f"the reply to {one.method}", one.wait) for one in made if one.wait and one.party is not None}
-            waits = {one.waiter: (one.what or "a declared wait", one.number) for one in recorder._waits.values()}  # noqa: SLF001
+            calls = {
+                one.party: RecordedWait(f"the reply to {one.method}", one.wait)
+                for one in made
+                if one.wait and one.party is not None
+            }
+            waits = {
+                one.waiter: RecordedWait(one.what or "a declared wait", one.number, _holders(one, recorder._holds))  # noqa: SLF001
+                for one in recorder._waits.values()  # noqa: SLF001
+            }
         return calls | waits
 
     def _standing_thread(
@@ -255,6 +274,20 @@ def _wait_for_tasks(task: Task, stack: CallStack, view: LiveProcessView) -> Seen
         return None
     needs = None if awaited.needs_all else 1
     return SeenWait(on=stack.future, enders=awaited.futures, needs=needs, what="the end of {}")
+
+
+def _holders(wait: OpenWait, holds: Mapping[str, Sequence[Hold]]) -> tuple[PartyName, ...]:
+    """The parties that ``wait`` is for; none if some share of a resource is held by nobody known, or in another process."""
+    found: dict[PartyName, None] = {}
+    for target in wait.among:
+        if isinstance(target, PartyTarget):
+            found[target.party] = None
+            continue
+        held = holds.get(target.resource, ()) if isinstance(target, ResourceTarget) else ()
+        if not held or len(held) < held[0].capacity:
+            return ()
+        found |= dict.fromkeys(one.party for one in held)
+    return tuple(found)
 
 
 def _position(stack: CallStack) -> tuple[object, ...]:
@@ -325,7 +358,8 @@ def _standing_in(
 ) -> StandingParty:
     positions, owes = stack_shown(stack.frames), owes_reply(stack, wait, view)
     if party in recorded:
-        return StandingParty(party=party, blocked_in=recorded[party][0], stack=positions)
+        record = recorded[party]
+        return StandingParty(party=party, blocked_in=record.what, held_by=record.held_by, stack=positions)
     if wait is None:
         inner = stack.frames[0].f_code
         where = "" if is_application(inner) else qualname_of(inner)
