@@ -115,7 +115,7 @@ class Settings:
         default=None, metadata={"help": "PEM CA bundle to verify client certificates with; if set, clients must present one"}
     )
     roles_file: Path | None = field(
-        default=None, metadata={"help": "TOML file that grants the roles agent, reader and operator; needs TLS"}
+        default=None, metadata={"help": "TOML file that grants the roles agent, collector, reader and operator; needs TLS"}
     )
     allow_plaintext: bool = _text(False, "allow --host to be a non-local address without TLS")
     allow_cure: bool = _text(

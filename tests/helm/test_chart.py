@@ -161,6 +161,24 @@ def test_less_common_values_are_accepted(value: str, helm: Helm) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("ingress", "base_path"),
+    [
+        ("path=/stilltrue", ["--base-path=/stilltrue"]),
+        ("path=/ops/stilltrue/", ["--base-path=/ops/stilltrue"]),
+        ("path=/", []),
+        ("path=/stilltrue,pathType=Exact", []),
+        ("path=/stilltrue(/|$)(.*),pathType=ImplementationSpecific", []),
+        ("path=/stilltrue,enabled=false", []),
+    ],
+)
+def test_pages_behind_an_ingress_have_its_path_in_their_links(ingress: str, base_path: list[str], rendered: Rendered) -> None:
+    values = ["ingress.enabled=true", "ingress.host=pages.example.org", *(f"ingress.{one}" for one in ingress.split(","))]
+    objects = rendered("default", *(part for value in values for part in ("--set", value)))
+    args = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [arg for arg in args if arg.startswith("--base-path")] == base_path
+
+
 def test_one_registry_for_all_images(helm: Helm) -> None:
     values = "global.imageRegistry=mirror.example.org,injector.enabled=true,certificate.selfSigned=true,pipeline.mode=cronjob"
     done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", values)

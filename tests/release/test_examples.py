@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from detector.core.verdict import write_verdict
@@ -55,6 +56,19 @@ def test_the_shop_deadlocks_with_several_customers_and_works_with_one_and_ends_w
         while len(members := _members(env)) > 0:  # both have said goodbye: nothing is undetermined until they are forgotten
             assert time.monotonic() < give_up, members
             time.sleep(0.1)
+
+
+def test_a_second_shop_at_the_port_of_one_that_runs_says_so(tmp_path: Path) -> None:
+    """With gRPC's default both would serve at the port, and calls go to either."""
+    env = environment(ORDERS_ADDRESS=f"127.0.0.1:{free_port()}")
+    program = [sys.executable, str(SHOP), "orders"]
+    with _running(program, env, tmp_path) as first:
+        with grpc.insecure_channel(env["ORDERS_ADDRESS"]) as channel:
+            grpc.channel_ready_future(channel).result(PATIENCE_SECONDS)
+        second = subprocess.run(program, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+        assert first.poll() is None
+    assert second.returncode == 1
+    assert "is in use: set ORDERS_ADDRESS" in second.stderr
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def forget(
 
     Needs the role operator. The audit log of the detector records who had what forgotten.
 
-    Exit code: 0 all are forgotten; 1 some are not lost, or nothing was done; 2 refused.
+    Exit code: 0 all are forgotten (with --all: also if none is lost); 1 some are not lost, or you declined; 2 refused.
 
     \b
     Example:

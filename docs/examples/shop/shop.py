@@ -62,7 +62,7 @@ SERVICES: dict[str, dict[str, Handler]] = {"orders": {"Place": place, "Note": no
 def serve(name: str) -> grpc.Server:
     """Start a service on its address."""
     methods = {method: grpc.unary_unary_rpc_method_handler(handler) for method, handler in SERVICES[name].items()}
-    server = grpc.server(futures.ThreadPoolExecutor(WORKERS))
+    server = grpc.server(futures.ThreadPoolExecutor(WORKERS), options=[("grpc.so_reuseport", 0)])  # one service at a port
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"shop.{name.title()}", methods)])
     port = ADDRESSES[name].rpartition(":")[2]
     try:
