@@ -62,6 +62,18 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="manager_locks",
+        source="widely known",
+        library="multiprocessing.managers",
+        what="Two workers acquire two locks of a manager in opposite orders, and the process that has made it joins them.",
+        near={
+            "limit": "the waits for the second lock have a timeout",
+            "slow": "one of the workers does not need its second lock yet",
+            "patience": "`join` has a timeout; then the block of the manager is left, which ends it and the waits",
+            "shut_down": "another thread shuts the manager down later",
+        },
+    ),
+    Entry(
         program="queue_join",
         source="widely known",
         library="multiprocessing",

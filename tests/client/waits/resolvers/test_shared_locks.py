@@ -76,6 +76,24 @@ def test_who_waits_for_a_shared_lock_waits_for_its_holder(front: Front, make: An
     front.let_go()
 
 
+def acquire_again_and_again(lock: Any) -> None:
+    for _ in range(50):
+        lock.acquire()
+        lock.release()
+
+
+def test_a_hot_call_is_seen(front: Front) -> None:
+    """CPython 3.11 makes the call one instruction earlier, once it has made it a few times."""
+    lock = SPAWN.Lock()
+    acquire_again_and_again(SPAWN.Lock())
+    front.hold(hold_in_block, lock, front.get)
+    front.start("waiter", acquire_again_and_again, lock)
+    seen = wait_of(front.report_when_still("waiter"))
+    assert seen is not None
+    assert seen.among == (ResourceTarget(resource=name_of(lock)),)  # type: ignore[arg-type]
+    front.let_go()
+
+
 def test_only_its_owner_releases_a_reentrant_lock(front: Front) -> None:
     """The tests' own files call ``release``, so another process of this program may release a plain lock."""
     for lock, doubts in ((SPAWN.RLock(), False), (SPAWN.Lock(), True)):

@@ -43,7 +43,7 @@ from stilltrue.runtime.waits.reachability.waking import completes_its_own, depen
 from stilltrue.runtime.waits.registry import is_of_shells, resolve
 from stilltrue.runtime.waits.resolvers.cycles import tasks_in_cycles
 from stilltrue.runtime.waits.resolvers.executors import queued_items
-from stilltrue.runtime.waits.resolvers.locks import is_shared_lock
+from stilltrue.runtime.waits.resolvers.locks import is_manager_lock, is_shared_lock
 from stilltrue.runtime.waits.wait import CallStack, Elsewhere, EndedHolder, Ender, Queued, SeenWait, T, Task
 
 TASKS_MAX = 1_000
@@ -353,7 +353,7 @@ class LiveProcessView:
         return tuple(self._locks_held.inside.get(id(wanted), ()))
 
     def shared_locks(self) -> list[tuple[Any, tuple[Ender, ...]]]:
-        """The locks of multiprocessing that threads and tasks hold, each with its holders."""
+        """The locks of multiprocessing and its managers that threads and tasks hold, each with its holders."""
         return [(lock, self.inside(lock)) for lock in self._locks_held.shared.values()]
 
     def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
@@ -368,7 +368,7 @@ class LiveProcessView:
             held, elsewhere = held_by(stack)
             for lock, kept in held:
                 found.inside.setdefault(id(lock), []).append(self._as_task(stack))
-                if is_shared_lock(lock):
+                if is_shared_lock(lock) or is_manager_lock(lock):
                     found.shared[id(lock)] = lock
                 if kept is not None:
                     found.exit_stacks.setdefault(id(lock), []).append(kept)

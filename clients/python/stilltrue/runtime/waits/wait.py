@@ -177,6 +177,10 @@ class ProcessView(Protocol):
         """
         ...
 
+    def shared_locks(self) -> list[tuple[Any, tuple[Ender, ...]]]:
+        """The locks of multiprocessing and its managers that threads and tasks hold, each with its holders."""
+        ...
+
     def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
         """The ``ExitStack`` objects through which its holders entered this lock or semaphore; closing one releases it."""
         ...

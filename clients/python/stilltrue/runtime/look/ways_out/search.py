@@ -152,9 +152,9 @@ class Search:
         return found
 
     def _shares_of(self, party: PartyName) -> tuple[Any, ...]:
-        """The shares, connections and locked files whose use by any actor ends a party's wait, or its dependents' waits."""
+        """The shares, connections, locked files and managers whose use by any actor ends its wait, or its dependents' waits."""
         wait = self._share_waits.get(party)
-        held = (*self._sessions.of(party), *self._file_locks.of(party))
+        held = (*self._sessions.of(party), *self._file_locks.of(party), *self._shared_locks.managers_of(party))
         shares = () if wait is None else wait.shares
         return (*(shares or (object(),)), *held) if held else shares
 

@@ -35,7 +35,9 @@ _ENTERING = (SHUFFLES - _ENTERS) | {
 }
 """Instructions between the load of a block's ``__exit__`` and the return of its ``__enter__``."""
 _MAKES = _CALLS | {"CALL_KW", "CALL_FUNCTION_EX"}
-_ACQUIRE = _CALLS | {"BEFORE_WITH"}
+_CALLED_AT = _CALLS | {"PRECALL"}
+"""Where a frame may be in a call: CPython 3.11 makes some of its specialized calls one instruction earlier."""
+_ACQUIRE = _CALLED_AT | {"BEFORE_WITH"}
 _ACQUIRING = frozenset({"acquire", "__enter__"})
 _STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
 _KEYS = (str, int, bytes, bool, type(None))
@@ -116,14 +118,14 @@ def _entered_by(code: CodeType, at: int) -> int | None:
 @cached_by_code
 def _acquired_at(code: CodeType, at: int) -> Expression:
     name = opname_at(code, at)
-    if name not in _ACQUIRE or (name in _CALLS and _ACQUIRING.isdisjoint(code.co_names) and sys.version_info < (3, 14)):
+    if name not in _ACQUIRE or (name in _CALLED_AT and _ACQUIRING.isdisjoint(code.co_names) and sys.version_info < (3, 14)):
         return ()
     every = instructions_of(code)
     index = next(number for number, one in enumerate(every) if one.offset == at)
     one = every[index]
     if one.opname == "BEFORE_WITH":
         return expression_before(every, index)
-    if one.opname not in _CALLS or one.arg:
+    if one.opname not in _CALLED_AT or one.arg:
         return ()
     before = skip_back(every, index - 1)
     if every[index - 1].opname == "LOAD_SPECIAL":

@@ -39,6 +39,7 @@ LOCKS = (LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
+MANAGERS = "multiprocessing.managers"
 AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
 RELEASES = frozenset({"release", "release_lock"})
 RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | RELEASES | EXITS
@@ -188,13 +189,22 @@ def lock_of(thing: Any) -> Any:
     """The lock of a condition, a lock or semaphore itself, or None for anything else."""
     if issubclass(type(thing), _CONDITIONS):
         thing = attribute_of(thing, "_lock")
-    return thing if type(thing) in (LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) or is_shared_lock(thing) else None
+    known = type(thing) in (LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES)
+    return thing if known or is_shared_lock(thing) or is_manager_lock(thing) else None
 
 
 def is_shared_lock(thing: Any) -> bool:
     """Whether it is one of multiprocessing's locks, which other processes may have, too."""
     kind = type(thing)
     return kind.__module__ == "multiprocessing.synchronize" and kind.__name__ in ("Lock", "RLock")
+
+
+def is_manager_lock(thing: Any) -> bool:
+    """Whether it stands for a lock of a manager of multiprocessing, which other processes may have, too."""
+    kind = type(thing)
+    if kind.__module__ != MANAGERS or kind.__name__ != "AcquirerProxy":
+        return False
+    return attribute_of(attribute_of(thing, "_token"), "typeid") in ("Lock", "RLock")
 
 
 RESOLVERS = (
