@@ -371,6 +371,36 @@ async def test_tasks_wait_for_each_other(make: Any, agent: Agent, port: int) -> 
         await (client.aclose() if isinstance(client, httpx.AsyncClient) else client.close())
 
 
+@pytest.mark.parametrize(("sent", "is_kept"), [(b"", True), (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", False)])
+async def test_the_server_releases_no_connection_of_aiohttp_before_its_head(sent: bytes, is_kept: bool, agent: Agent) -> None:
+    """Once the head has come, the server may release the connection by sending the rest."""
+    asked, end = asyncio.Semaphore(0), asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        asked.release()
+        await end.wait()
+        writer.close()
+
+    async def read(session: aiohttp.ClientSession) -> None:
+        async with session.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/") as response:
+            await response.read()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1), timeout=timeout) as session:
+        first = asyncio.create_task(read(session))
+        await asyncio.wait_for(asked.acquire(), SECONDS_MAX)
+        last = asyncio.create_task(read(session))
+        await asyncio.sleep(0.2)
+        found = await asyncio.to_thread(lambda: LiveProcessView(agent.parties, time.time()).wait_of_task(last))
+        assert (found is not None and found.enders == (first,)) == is_kept
+        assert not first.done()
+        end.set()
+        await asyncio.gather(first, last, return_exceptions=True)
+    server.close()
+
+
 # -- shares that are left behind ---------------------------------------------------------------------------------------
 
 

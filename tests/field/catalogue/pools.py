@@ -77,6 +77,19 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="aiohttp_asks_itself",
+        source="widely known",
+        library="aiohttp",
+        what="A handler asks its own server through the session with one connection by which it was asked itself.",
+        near={
+            "limit": "the session has a timeout",
+            "room": "the session has two connections; the second request is slow",
+            "slow": "the handler is slow, and makes no request yet",
+            "closed": "another task closes the session later",
+        },
+        elsewhere={"shop": 1},
+    ),
+    Entry(
         program="aiopg_113",
         source="aio-libs/aiopg 113",
         library="aiopg, PostgreSQL",

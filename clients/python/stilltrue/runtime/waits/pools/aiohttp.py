@@ -1,16 +1,23 @@
 """aiohttp's connectors with a limit: reading or releasing a response releases its connection.
 
-The server also releases it by sending the rest of the response, so a share counts only while its holder has paused reading.
+The server also releases it by sending the rest of the response. So a share counts only while its holder has paused reading, or
+is in :meth:`ClientResponse.start`: a response releases nothing by itself before its task has read its head there.
 A finalizer releases an unreferenced connection, so a share without a holder is unknown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.waits.pools.shares import PoolState, has_type, number, read, wait_for_share
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+_START = ("aiohttp/client_reqrep.py", "ClientResponse.start")
 
 
 def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
@@ -21,7 +28,7 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     if stack.future is not names.get("fut"):  # it awaits a trace callback
         return None
     taken = _taken(connector, names.get("key"))
-    if not taken or any(read(one, "_reading_paused") is not True for one in taken):
+    if not taken or not _are_kept(taken, view):
         return None
     known = {id(one) for one in taken}
     state = PoolState(
@@ -34,6 +41,26 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
         around=(("aiohttp.client", "ClientSession"),),
     )
     return wait_for_share(state, view)
+
+
+def _are_kept(taken: list[Any], view: ProcessView) -> bool:
+    """Whether only the holders of these connections can release them."""
+    reading = [one for one in taken if read(one, "_reading_paused") is not True]
+    starting = view.cached(__name__, lambda: set(_starting(view))) if reading else set()
+    return all(id(one) in starting for one in reading)
+
+
+def _starting(view: ProcessView) -> Iterator[int]:
+    """The connections (``id``) whose tasks wait for the head of a response."""
+    for stack in view.stacks_of_tasks().values():
+        for frame in stack.frames:
+            if _starts(frame.f_code):
+                yield id(read(variables_of(frame).get("connection"), "_protocol"))
+
+
+@cached_by_code
+def _starts(code: CodeType) -> bool:
+    return qualname_of(code) == _START[1] and code.co_filename.replace("\\", "/").endswith(_START[0])
 
 
 def _taken(connector: Any, key: Any) -> list[Any] | None:
