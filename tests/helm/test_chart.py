@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from detector.cli import cli
+from detector.service.settings import predicate_settings_from_texts
 
 Objects = list[dict[str, Any]]
 Documents = Callable[[str], list[Any]]
@@ -159,6 +160,14 @@ def test_quantities_valid_in_kubernetes_are_accepted(helm: Helm) -> None:
 def test_less_common_values_are_accepted(value: str, helm: Helm) -> None:
     done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", value)
     assert done.returncode == 0, done.stderr
+
+
+def test_predicate_settings_reach_the_detector_as_they_are_in_the_values(rendered: Rendered) -> None:
+    settings = {"deadlock": {"never": ["billing-*", "b: c"], "victims": "least-work"}, "token-lost": {"expected": 3}}
+    objects = rendered("default", "--set-json", f"detector.predicates={json.dumps(settings)}")
+    args = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]["args"]
+    given = [arg.removeprefix("--set=") for arg in args if arg.startswith("--set=")]
+    assert predicate_settings_from_texts(given) == settings
 
 
 @pytest.mark.parametrize(
