@@ -182,7 +182,8 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
         if not self._is_for_us(request.headers.get("Host")):
-            return Answer(status=HTTPStatus.MISDIRECTED_REQUEST, body="this server does not answer to that host name\n")
+            body = "this server does not answer to that host name (a detector does if serve --http-hosts names it)\n"
+            return Answer(status=HTTPStatus.MISDIRECTED_REQUEST, body=body)
         if request.method not in self._methods:
             return Answer(status=HTTPStatus.METHOD_NOT_ALLOWED, body=f"{' or '.join(sorted(self._methods))} only\n")
         try:

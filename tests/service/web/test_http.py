@@ -116,7 +116,9 @@ async def _first_line(port: int, path: str) -> bytes:
 )  # fmt: skip
 async def test_on_loopback_only_its_host_names_are_accepted(host: str, status: int) -> None:
     server, port = await serving()
-    assert f" {status} " in (await _request(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).splitlines()[0]
+    answer = await _request(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")
+    assert f" {status} " in answer.splitlines()[0]
+    assert ("serve --http-hosts" in answer) == (status == 421), "a proxy that passes the public name on is told what to set"
     await server.stop()
 
 
