@@ -48,7 +48,7 @@ class Metrics:
         self._members = gauge("stilltrue_members", "Members by state", ["state"])
         unexplained = "Parties of live members that have not moved for a while and are in no known wait"
         self._unexplained = gauge("stilltrue_unexplained_parties", unexplained)
-        calls = "Calls that such unexplained parties serve, and whose reply is due"
+        calls = "Calls that unexplained parties serve, and whose reply is due"
         self._unexplained_calls = gauge("stilltrue_unexplained_calls", calls)
         coverage = "Members by coverage: covered, blind (not covered) or partly covered"
         self._coverage = gauge("stilltrue_coverage_members", coverage, ["scope", "coverage"])

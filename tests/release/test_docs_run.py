@@ -81,7 +81,7 @@ def test_the_quick_start_ends_with_a_deadlock(tmp_path: Path) -> None:
 
 
 RUN_BY_OTHER_TESTS = ("docs/checkpoints.md", "docs/pipeline.md")
-"""tests/checkpoints/test_checkpoints_doc.py and tests/spark/source/test_data_source.py, which needs Java."""
+"""By test_checkpoints_doc.py, and by test_data_source.py and streaming/test_pipeline.py of tests/spark, which need Java."""
 
 
 @pytest.mark.longer

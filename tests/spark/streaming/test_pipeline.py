@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,8 @@ from detector.spark.streaming.storage import Storage
 from stilltrue.model import Holds, Verdict
 from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
+DOC = Path(__file__).resolve().parents[3] / "docs" / "pipeline.md"
+
 
 @pytest.fixture(scope="module")
 def short() -> Judged:
@@ -53,6 +56,16 @@ def _run(spark: SparkSession, folder: Path, plan: StreamPlan) -> None:
     running = start(archive_stream(spark, str(folder), plan), plan, location=str(folder), once=True)
     assert running.awaitTermination(300)
     assert running.exception() is None
+
+
+def test_the_stream_on_the_page_runs(
+    spark: SparkSession, short: Judged, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _archive(short, tmp_path / "archive", 0, 10)
+    (snippet,) = [code for code in re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL) if "StreamPlan(" in code]
+    code = snippet.replace('"/data/', f'"{tmp_path}/').replace("spark = open_session()\n", "")
+    exec(code, {"spark": spark})
+    assert "deadlock" in capsys.readouterr().out
 
 
 @pytest.mark.longer
