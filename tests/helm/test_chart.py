@@ -27,6 +27,9 @@ Helm = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "stilltrue"
+TLS = "tls.enabled=true,tls.existingSecret=certificate"
+PROBE = "probe.databases[0].name=a,probe.databases[0].dsnSecret.name=b"
+KAFKA = "scaleOut.enabled=true,scaleOut.kafka.servers=kafka:9092"
 CI = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
 
 
@@ -99,6 +102,9 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
         ("detector.allowPlaintext=false", "detector.allowPlaintext"),
         ("tls.enabled=true,tls.clientAuth=true,certificate.selfSigned=true", "certificate.selfSigned keeps no key"),
         ("tls.enabled=true,certificate.enabled=true", "certificate.issuerRef.name"),
+        (f"{TLS},tls.rolesSecret=roles,{KAFKA}", "tls.rolesSecret with scaleOut.enabled needs tls.clientAuth"),
+        (f"{TLS},tls.rolesSecret=roles,{PROBE}", "tls.rolesSecret with probe.databases needs tls.clientAuth"),
+        (f"{TLS},tls.clientAuth=true,{PROBE}", "tls.clientAuth with probe.databases needs probe.tlsSecret"),
         ("injector.enabled=true", "injector.existingSecret"),
         ("podMonitor.enabled=true", "sidecar.adminHost"),
         ("pipeline.mode=sparkapplication", "pipeline.sparkapplication.archiveUrl"),
@@ -155,6 +161,9 @@ def test_quantities_valid_in_kubernetes_are_accepted(helm: Helm) -> None:
         "detector.enabled=false,sidecar.detector=[::1]:7600",
         "ingress.enabled=true,ingress.host=*.example.org,ingress.path=/pages",
         "detector.scopes.shop-2.team=x",
+        f"{TLS},tls.rolesSecret=roles",
+        f"{TLS},tls.rolesSecret=roles,tls.clientAuth=true,{PROBE},probe.tlsSecret=probe,{KAFKA},scaleOut.collectors.tlsSecret=collectors",
+        f"{TLS},tls.rolesSecret=roles,tls.clientAuth=true,{PROBE},probe.detector=elsewhere:7600",
     ],
 )
 def test_less_common_values_are_accepted(value: str, helm: Helm) -> None:
