@@ -197,6 +197,14 @@ def test_pages_behind_an_ingress_have_its_path_in_their_links(ingress: str, base
     assert [arg for arg in args if arg.startswith("--base-path")] == base_path
 
 
+@pytest.mark.parametrize(("port", "named"), [("7602", []), ("7700", ["7700"])])
+def test_a_check_in_the_sidecar_finds_its_admin_port(port: str, named: list[str], rendered: Rendered) -> None:
+    objects = rendered("injector", "--set", f"sidecar.adminPort={port}")
+    (sidecar,) = [json.loads(each["data"]["sidecar.json"]) for each in objects if "sidecar.json" in each.get("data", {})]
+    assert f"--admin-port={port}" in sidecar["args"]
+    assert [each["value"] for each in sidecar["env"] if each["name"] == "STILLTRUE_SIDECAR_ADMIN_PORT"] == named
+
+
 def test_one_registry_for_all_images(helm: Helm) -> None:
     values = "global.imageRegistry=mirror.example.org,injector.enabled=true,certificate.selfSigned=true,pipeline.mode=cronjob"
     done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", values)

@@ -25,8 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copy = commands.add_parser("copy", help="copy the agent into a folder, for programs in other environments")
     copy.add_argument("folder", type=Path, help="the target folder; prints the path to put on PYTHONPATH")
     launch = commands.add_parser("run", help="run a program with the agent", description=DESCRIPTION, epilog=EPILOG)
-    launch.add_argument("--service", help="the service that the program belongs to (default: the program's name)")
-    launch.add_argument("--detector", metavar="HOST:PORT", help="the detector's address")
+    launch.add_argument(
+        "--service",
+        help="the service that the program belongs to (default: STILLTRUE_SERVICE, OTEL_SERVICE_NAME or the program's name)",
+    )
+    launch.add_argument("--detector", metavar="HOST:PORT", help="the detector (default: STILLTRUE_DETECTOR or 127.0.0.1:7600)")
     launch.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT ...]")
     words = sys.argv[1:] if arguments is None else arguments
     if words and not words[0].startswith("-") and words[0] not in commands.choices:

@@ -12,7 +12,10 @@ from stilltrue.protocol.address import is_address, what_is_wrong
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--service", help="The service that the program belongs to. Default: STILLTRUE_SERVICE, else the program's name.")
+@click.option(
+    "--service",
+    help="The service that the program belongs to. Default: STILLTRUE_SERVICE, OTEL_SERVICE_NAME or the program's name.",
+)
 @click.option("--detector", metavar="HOST:PORT", help="The detector. Default: STILLTRUE_DETECTOR, else 127.0.0.1:7600.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=names.programs_and_files)
 def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> None:

@@ -75,6 +75,11 @@ env:
     valueFrom:
       fieldRef:
         fieldPath: metadata.name
+  {{- if ne (int .all.sidecar.adminPort) 7602 }}
+  {{- /* For `stilltrue sidecar --check` in the container. */}}
+  - name: STILLTRUE_SIDECAR_ADMIN_PORT
+    value: {{ .all.sidecar.adminPort | quote }}
+  {{- end }}
   {{- with .all.sidecar.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
