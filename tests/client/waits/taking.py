@@ -35,6 +35,24 @@ def by_finally(lock: Any, inside: Callable[[], object]) -> object:
 
 
 @held
+def told_to_wait(lock: Any, inside: Callable[[], object]) -> object:
+    lock.acquire(True)
+    try:
+        return inside()
+    finally:
+        lock.release()
+
+
+@held
+def told_to_wait_by_name(lock: Any, inside: Callable[[], object]) -> object:
+    lock.acquire(blocking=True)
+    try:
+        return inside()
+    finally:
+        lock.release()
+
+
+@held
 def with_something_between(lock: Any, inside: Callable[[], object]) -> object:
     lock.acquire()
     taken = [lock]
@@ -148,6 +166,33 @@ def with_a_timeout(lock: Any, inside: Callable[[], object]) -> None:
 @not_surely_held
 def without_blocking(lock: Any, inside: Callable[[], object]) -> None:
     lock.acquire(blocking=False)
+    try:
+        inside()
+    finally:
+        lock.release()
+
+
+@not_surely_held
+def told_not_to_wait(lock: Any, inside: Callable[[], object]) -> None:
+    lock.acquire(False)
+    try:
+        inside()
+    finally:
+        lock.release()
+
+
+@not_surely_held
+def told_how_long_to_wait(lock: Any, inside: Callable[[], object]) -> None:
+    lock.acquire(True, PATIENCE_SECONDS)
+    try:
+        inside()
+    finally:
+        lock.release()
+
+
+@not_surely_held
+def told_whether_to_wait(lock: Any, inside: Callable[[], object], wait: bool = True) -> None:
+    lock.acquire(wait)
     try:
         inside()
     finally:

@@ -40,6 +40,17 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="told_to_wait",
+        source="widely known",
+        library="threading",
+        what="Two transfers lock two accounts in opposite orders, by `acquire(True)` and `acquire(blocking=True)`.",
+        near={
+            "time_out": "one of the calls has a timeout",
+            "may_fail": "one of them does not wait for its first lock (`acquire(False)`), and does something else",
+            "watched": "a watchdog releases a lock later",
+        },
+    ),
+    Entry(
         program="exit_stack",
         source="widely known",
         library="threading, contextlib",

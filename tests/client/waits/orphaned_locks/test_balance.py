@@ -22,6 +22,18 @@ def straight() -> None:
     lock.release()
 
 
+def told_to_wait() -> None:
+    lock.acquire(True)
+    lock.release()
+    lock.acquire(blocking=True)
+    lock.release()
+
+
+def told_not_to_wait() -> None:
+    lock.acquire(False)
+    lock.release()
+
+
 def on_one_path(some: Any) -> None:
     lock.acquire()
     if some:
@@ -224,6 +236,7 @@ def another_meanwhile(lock: Any, other: Any) -> None:
 
 OWN = [
     straight,
+    told_to_wait,
     on_one_path,
     in_a_loop,
     awaited,
@@ -251,6 +264,7 @@ def test_a_lock_acquired_on_every_path_is_the_functions_own(function: Callable[.
 
 OTHERS = [
     elsewhere,
+    told_not_to_wait,
     only_sometimes,
     twice,
     in_its_own_block,

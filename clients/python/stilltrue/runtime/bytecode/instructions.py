@@ -19,7 +19,14 @@ _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 def instructions(code: CodeType) -> Iterable[dis.Instruction]:
     """The instructions of a code object."""
-    return cast("Iterable[dis.Instruction]", python310.instructions(code)) if IS_TRANSLATED else dis.get_instructions(code)
+    if IS_TRANSLATED:
+        return cast("Iterable[dis.Instruction]", python310.instructions(code))
+    return (_with_names(one, code) if one.opname == "KW_NAMES" else one for one in dis.get_instructions(code))
+
+
+def _with_names(one: dis.Instruction, code: CodeType) -> dis.Instruction:
+    """The instruction that names a call's keywords; :mod:`dis` of CPython 3.11 does not show the names."""
+    return one._replace(argval=code.co_consts[one.arg or 0])
 
 
 def exception_entries_of(code: CodeType) -> Sequence[Any]:

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The function is straight-line code with one call: ``acquire()``, ``release()`` or the like, without arguments, on an object
+1. The function is straight-line code with one call: ``acquire()``, ``release()`` or the like, without a timeout, on an object
    reached from its parameters or globals; or of another such function, with understood arguments. If the inner function must
    be awaited, so must this one.
 2. A caller that calls it as a separate statement holds the lock from there on, until it calls a function that releases it.
@@ -22,6 +22,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
+from stilltrue.runtime.waits.holders.acquire_calls import is_endless
 from stilltrue.runtime.waits.holders.gates import raised_by
 from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, instructions_of, operand_before, value_of
 from stilltrue.runtime.waits.resolvers.locks import AWAITED, lock_of
@@ -74,7 +75,7 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
     attributes = frozenset(what for how, what in call.receiver if how == "attribute")
     if lock is not None:
         takes = call.name in ACQUIRES
-        known = (takes and not call.arguments and call.awaited == (type(lock) in AWAITED)) or (
+        known = (takes and _waits(call.arguments) and call.awaited == (type(lock) in AWAITED)) or (
             call.name in RELEASES and not call.awaited
         )
         return Effect(lock, takes, named, attributes, deep) if known else None
@@ -91,6 +92,12 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
     if found is None:
         return None
     return Effect(found.lock, found.takes, found.functions | named, found.attributes | attributes, found.deep)
+
+
+def _waits(arguments: Sequence[Expression]) -> bool:
+    """Whether these arguments of ``acquire()`` let it wait for as long as it takes."""
+    are_known = all(len(one) == 1 and one[0][0] == "constant" for one in arguments)
+    return are_known and is_endless([one[0][1] for one in arguments])
 
 
 def _called(

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A bracket is ``acquire()`` as a separate statement without arguments (awaited or not), then a ``try`` whose ``finally``
+1. A bracket is ``acquire()`` as a separate statement, without a timeout (awaited or not), then a ``try`` whose ``finally``
    unconditionally calls ``release()`` on the same expression. There is no branch between the two.
 2. A frame between that ``acquire()`` and that ``finally`` holds the expression's object, if its code does not set any of the
    expression's names meanwhile, and neither it nor a function within it mentions ``release`` elsewhere.
@@ -22,6 +22,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES
+from stilltrue.runtime.waits.holders.acquire_calls import endless_call
 from stilltrue.runtime.waits.holders.with_blocks import (
     SHUFFLES,
     Expression,
@@ -180,8 +181,12 @@ def _is_entered_elsewhere(
 def called_and_dropped(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, bool] | None:
     """Where the result of the method loaded at ``attribute`` is dropped, and whether it is awaited first.
 
-    None if the method is called with arguments or not at all, or if its result is used.
+    None if the method is called with arguments or not at all, or if its result is used. ``acquire()`` may have arguments that
+    tell it to wait.
     """
+    if every[attribute].argval == _ACQUIRE:
+        endless = endless_call(every, attribute)
+        return None if endless is None else dropped_after(every, endless)
     call = attribute + 1
     while every[call].opname in SHUFFLES:
         call += 1

@@ -23,6 +23,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
+from stilltrue.runtime.waits.holders.acquire_calls import endless_call, method_called_at
 
 METHODS = compat.COMPILED_FUNCTIONS | {MethodType}
 EXITS = frozenset({"__exit__", "__aexit__"})
@@ -35,7 +36,7 @@ _ENTERING = (SHUFFLES - _ENTERS) | {
 }
 """Instructions between the load of a block's ``__exit__`` and the return of its ``__enter__``."""
 _MAKES = _CALLS | {"CALL_KW", "CALL_FUNCTION_EX"}
-_CALLED_AT = _CALLS | {"PRECALL"}
+_CALLED_AT = _CALLS | {"CALL_KW", "PRECALL"}
 """Where a frame may be in a call: CPython 3.11 makes some of its specialized calls one instruction earlier."""
 _ACQUIRE = _CALLED_AT | {"BEFORE_WITH"}
 _ACQUIRING = frozenset({"acquire", "__enter__"})
@@ -87,7 +88,7 @@ def depth_of(frame: FrameType) -> int:
 def acquired_at(frame: FrameType) -> Any:
     """The object whose ``with`` block a frame is entering, or whose ``acquire()`` or ``__enter__()`` it calls; else None.
 
-    Calls with arguments do not count.
+    A call with a timeout, or one that does not wait, does not count.
     """
     at = frame.f_lasti
     expression = _acquired_at(frame.f_code, at)
@@ -125,13 +126,14 @@ def _acquired_at(code: CodeType, at: int) -> Expression:
     one = every[index]
     if one.opname == "BEFORE_WITH":
         return expression_before(every, index)
-    if one.opname not in _CALLED_AT or one.arg:
+    if one.opname not in _CALLED_AT:
         return ()
-    before = skip_back(every, index - 1)
     if every[index - 1].opname == "LOAD_SPECIAL":
-        return expression_before(every, before + 1)
-    called = every[before]
-    return expression_before(every, before) if called.opname in ATTRIBUTES and called.argval in _ACQUIRING else ()
+        return () if one.arg else expression_before(every, skip_back(every, index - 1) + 1)
+    method = method_called_at(every, index)
+    called = every[method]
+    is_entered = called.opname in ATTRIBUTES and called.argval in _ACQUIRING and endless_call(every, method) is not None
+    return expression_before(every, method) if is_entered else ()
 
 
 def factories_at(frame: FrameType) -> tuple[Expression, ...]:

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. ``acquire()`` as a separate statement without arguments (awaited or not, also in ``asyncio.wait_for``) acquires its
+1. ``acquire()`` as a separate statement without a timeout (awaited or not, also in ``asyncio.wait_for``) acquires its
    expression's object. If its result is tested, also later in a local variable, it has done so where that is true. In any other
    form it may have acquired it.
 2. ``release()`` without arguments on the same expression releases it. So does ``stack.callback(lock.release)``: from there on,

@@ -1,0 +1,101 @@
+"""Which calls of ``acquire()`` wait for as long as it takes: by their code, and as the waits of threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stilltrue.runtime.bytecode.instructions import instructions
+from stilltrue.runtime.look.code.names import ATTRIBUTES
+from stilltrue.runtime.waits.holders.acquire_calls import endless_call, is_endless
+from tests.client.look.worlds import report_when
+from tests.client.waits.conftest import PATIENCE_SECONDS, Front, is_unseen
+from tests.client.waits.taking import by_finally
+
+ENDLESS: list[Callable[[Any], Any]] = [
+    lambda lock: lock.acquire(),
+    lambda lock: lock.acquire(True),
+    lambda lock: lock.acquire(1),
+    lambda lock: lock.acquire(blocking=True),
+    lambda lock: lock.acquire(block=True),
+    lambda lock: lock.acquire(True, None),
+    lambda lock: lock.acquire(True, timeout=None),
+    lambda lock: lock.acquire(block=True, timeout=None),
+]
+OTHERS: list[Callable[[Any], Any]] = [
+    lambda lock: lock.acquire(False),
+    lambda lock: lock.acquire(0),
+    lambda lock: lock.acquire(blocking=False),
+    lambda lock: lock.acquire(True, 15),
+    lambda lock: lock.acquire(timeout=15),
+    lambda lock: lock.acquire(timeout=-1),
+    lambda lock: lock.acquire(timeout=None, blocking=False),
+    lambda lock: lock.acquire(wait=True),
+    lambda lock: lock.acquire(*lock.given),
+    lambda lock: lock.acquire(lock.wait),
+    lambda lock: lock.acquire(True) if lock else lock.acquire,
+]
+
+
+def _call(function: Callable[[Any], Any], name: str = "acquire") -> int | None:
+    every = tuple(instructions(function.__code__))
+    return endless_call(every, max(index for index, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval == name))
+
+
+@pytest.mark.parametrize("function", ENDLESS)
+def test_a_call_without_a_timeout_is_endless(function: Callable[[Any], Any]) -> None:
+    assert _call(function) is not None
+
+
+@pytest.mark.parametrize("function", OTHERS)
+def test_any_other_is_not(function: Callable[[Any], Any]) -> None:
+    assert _call(function) is None
+
+
+def test_an_argument_is_given_once() -> None:
+    assert is_endless([True])
+    assert not is_endless([True, None, None])
+    assert not is_endless([True], ["blocking", "timeout"])
+
+
+def told_to_wait(lock: Any) -> None:
+    lock.acquire(True)
+    lock.release()
+
+
+def told_to_wait_by_name(lock: Any) -> None:
+    lock.acquire(blocking=True)
+    lock.release()
+
+
+def told_how_long_to_wait(lock: Any) -> None:
+    if lock.acquire(True, PATIENCE_SECONDS):
+        lock.release()
+
+
+def told_by_a_variable(lock: Any, wait: bool = True) -> None:
+    lock.acquire(wait)
+    lock.release()
+
+
+@pytest.mark.parametrize("kind", [threading.Lock, threading.RLock])
+@pytest.mark.parametrize("wait", [told_to_wait, told_to_wait_by_name])
+def test_a_thread_that_is_told_to_wait_waits_for_the_holder(front: Front, kind: Any, wait: Callable[..., None]) -> None:
+    lock = kind()
+    front.hold(by_finally, lock, lambda: front.get(b""))
+    assert front.waits_for(wait, lock) == ["thread:holder"]
+    front.let_go()
+
+
+@pytest.mark.parametrize("wait", [told_how_long_to_wait, told_by_a_variable])
+def test_a_thread_that_is_told_anything_else_does_not(front: Front, wait: Callable[..., None]) -> None:
+    lock = threading.Lock()
+    front.hold(by_finally, lock, lambda: front.get(b""))
+    front.start("waiter", wait, lock)
+    end = time.monotonic() + 0.5
+    assert is_unseen(report_when(front.agent, lambda _: time.monotonic() > end), "thread:waiter")
+    front.let_go()
