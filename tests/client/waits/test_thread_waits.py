@@ -817,6 +817,62 @@ def test_idle_workers_of_an_unfed_queue_are_not_reported(alone: Callable[..., Ag
         threads.ends += [lambda: _there(things[0]).put(None), lambda: _there(things[1]).put(None)]
 
 
+class Job:
+    """An item of a hand-written pool of threads, whose end others wait for."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self.run = run
+        self.done = threading.Event()
+
+    def perform(self) -> None:
+        self.run()
+        self.done.set()
+
+    def wait(self) -> None:
+        self.done.wait()
+
+
+@needs_memory
+@pytest.mark.parametrize("nested", [True, False], ids=["each item waits for another one", "the workers are idle"])
+def test_items_of_a_pool_of_ones_own_that_wait_for_items_behind_them(
+    nested: bool, alone: Callable[..., Agent], threads: Threads
+) -> None:
+    """A worker waits in a loop, but not as an idle one does: it is at work on an item."""
+
+    def work(todo: queue.Queue[Job | None]) -> None:
+        while (job := todo.get()) is not None:
+            job.perform()
+
+    def begin() -> OwnRef:
+        todo = queue.Queue[Job | None]()
+
+        def outer() -> None:
+            both.wait()
+            inner = Job(int)
+            jobs.append(OwnRef(inner.done))
+            todo.put(inner)
+            inner.wait()
+
+        for name in ("a", "b"):
+            todo.put(Job(outer if nested else both.wait))
+            threads.begin(name, work, todo)
+        return OwnRef(todo)
+
+    both, jobs = threading.Barrier(2), list[OwnRef]()
+    todo = begin()
+    until_all_wait("a", "b")
+    threads.ends += [lambda: _there(todo).put(None), lambda: _there(todo).put(None)]
+    threads.ends += [lambda: _there(jobs[0]).set(), lambda: _there(jobs[1]).set()] if nested else []
+    agent = alone("one")
+    if not nested:
+        assert not {"a", "b"} & awaited(reported(agent)).keys()
+        return
+    report = reported(agent, "a", "b")
+    assert awaited(report) == {"a": {"b"}, "b": {"a"}}
+    looks = [one for one in look_at(agent, report).parties if one.party.endswith((":a", ":b"))]
+    assert [(one.unchanged, one.ways_out, one.doubt) for one in looks] == [(True, (), "")] * 2
+
+
 def _get(todo: queue.Queue[Any]) -> None:
     while todo.get() is not None:
         pass

@@ -137,6 +137,13 @@ def is_looped(code: CodeType, at: int, name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
+def loop_around(code: CodeType, at: int) -> tuple[int, frozenset[int]]:
+    """The instruction (by index) of a frame at ``at``, and those of the loops around it; none if it is in no loop."""
+    walk = _Walk(code)
+    return walk.at(at), frozenset(walk.loop_around(at))
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
 def names_at(code: CodeType, at: int) -> frozenset[str]:
     """The names in the expression that an instruction completes: of its callee and arguments."""
     every = list(instructions(code))
@@ -249,6 +256,14 @@ class _Walk:
             for after in self._next(index)
             if which(index, after) and (condition := condition_at(self._all, index, after)) is not None
         }
+
+    def at(self, at: int) -> int:
+        """The index of the instruction at an offset."""
+        return self._flow.at(at)
+
+    def loop_around(self, at: int) -> set[int]:
+        """As the module's function of the same name."""
+        return self._loop_around(self._flow.at(at))
 
     def is_looped(self, at: int, name: str) -> bool:
         """As the module's function of the same name."""

@@ -14,7 +14,8 @@ Rules:
    suspicion: the second look proves it again.
 3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
    does not count as waiting. A thread does not park if another of these is about to wake it, or if a party waits for its end,
-   its item, its call or its lock. A thread that waits in a loop is an idle worker.
+   its item, its call or its lock. A thread that waits in a loop is an idle worker, unless it is at work on an item
+   (:mod:`~stilltrue.runtime.waits.reachability.idle_loops`).
 4. A thread never parks at a full queue, a barrier or a future, while it waits for a child, or for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it.
 5. A thread that does not park, and whose object no other party can reach, waits for itself.
@@ -40,11 +41,11 @@ from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.look.code.instructions_ahead import is_looped
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
+from stilltrue.runtime.waits.reachability.idle_loops import is_idle
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.reachability.stopped_loops import RUNNING_LOOPS
@@ -64,7 +65,6 @@ SHARE_OF_TIME = 0.02
 """Largest share of the agent's time to spend on searches."""
 SAVED_SECONDS_MAX = 1.0
 """Processor time that this share may save up for them, so that a first one that fails is soon followed by another."""
-_GET = "get"
 _CONDITIONS = ("_cond", "_condition", "not_empty", "not_full", "all_tasks_done")
 _Frames = Mapping[int, Sequence[FrameType]]
 T = TypeVar("T", int, Task)
@@ -366,12 +366,7 @@ def _is_to_be_woken(ident: int, wait: SeenWait, running: _Frames) -> bool:
         return False
     if awaited.never_idle:
         return True
-    if _is_in_loop(frames):
+    if is_idle(frames):
         return False
     others = (running.get(one, ()) for one in wait.enders or () if type(one) is int and one != ident)
     return any(not awaited.waking.isdisjoint(mentioned_ahead(frame)) for those in others for frame in those)
-
-
-def _is_in_loop(frames: Sequence[FrameType]) -> bool:
-    every = zip(frames, (_GET, *(one.f_code.co_name for one in frames)), strict=False)  # only a compiled get() has no frame
-    return any(is_looped(one.f_code, one.f_lasti, called) for one, called in every if is_application(one.f_code))

@@ -1,0 +1,106 @@
+"""Whether a thread waits in a loop as an idle worker does, which waits again and again for its next item or its next turn.
+
+Rules:
+
+1. A thread whose code waits in a loop, or reaches a loop that waits likewise, is idle.
+2. A loop that only waits at a condition (``while not ready: condition.wait()``) does not count: it says what the thread waits
+   for.
+3. In the body of a ``for`` loop, the thread is at work on one of several things, unless the loop counts (``range``, ``count``).
+4. So is one whose loop takes items from a queue by another call than that in which it waits.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.instructions_ahead import is_looped, loop_around
+from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING
+from stilltrue.runtime.waits.futures.completions import call_of
+from stilltrue.runtime.waits.holders.with_blocks import Expression, expression_before, instructions_of, value_of
+
+_GET = "get"
+_TAKING = frozenset({_GET, "get_nowait"})
+_QUEUES = (queue.Queue, queue.SimpleQueue)
+_AT_CONDITION = threading.Condition.wait.__code__
+_COUNTING = frozenset({"range", "count", "repeat", "cycle", "iter"})
+"""Functions for loops that do a thing several times, rather than one thing after the other."""
+
+
+def is_idle(frames: Sequence[FrameType]) -> bool:
+    """Whether the thread with these frames, innermost first, waits in such a loop."""
+    inner: CodeType | None = None
+    for frame in frames:
+        code, at = frame.f_code, frame.f_lasti
+        if is_application(code):
+            if _is_at_item(frame):
+                return False
+            called = _GET if inner is None else inner.co_name  # only a compiled get() has no frame
+            if is_looped(code, at, called) and not (inner is _AT_CONDITION and _only_waits(code, at)):
+                return True
+        inner = code
+    return False
+
+
+def _is_at_item(frame: FrameType) -> bool:
+    """Rules 3 and 4."""
+    code, at = frame.f_code, frame.f_lasti
+    if _is_in_body(code, at):
+        return True
+    sources = _sources(code, at)
+    names = variables_of(frame) if sources else {}
+    return any(issubclass(type(value_of(one, names, frame.f_globals)), _QUEUES) for one in sources)
+
+
+@cached_by_code
+def _only_waits(code: CodeType, at: int) -> bool:
+    """Rule 2."""
+    try:
+        here, loop = loop_around(code, at)
+    except Exception:  # noqa: BLE001 - bytecode of another kind
+        return False
+    every = instructions_of(code)
+    return here in loop and {index for index in loop if every[index].opname in CALLING} == {_call_at(every, here)}
+
+
+@cached_by_code
+def _is_in_body(code: CodeType, at: int) -> bool:
+    """Rule 3."""
+    if not _COUNTING.isdisjoint(code.co_names):
+        return False
+    try:
+        here, loop = loop_around(code, at)
+    except Exception:  # noqa: BLE001 - bytecode of another kind
+        return False
+    every = instructions_of(code)
+    heads = (every[index] for index in loop if every[index].opname == "FOR_ITER" and index != here)
+    return any(head.offset < every[here].offset < int(head.argval) for head in heads)
+
+
+@cached_by_code
+def _sources(code: CodeType, at: int) -> tuple[Expression, ...]:
+    """The objects of which the loop around ``at`` calls ``get()``, in another call than that at ``at``."""
+    if _TAKING.isdisjoint(code.co_names):
+        return ()
+    try:
+        here, loop = loop_around(code, at)
+    except Exception:  # noqa: BLE001 - bytecode of another kind
+        return ()
+    every = instructions_of(code)
+    own = _call_at(every, here)
+    naming = (index for index in sorted(loop) if every[index].opname in ATTRIBUTES and every[index].argval in _TAKING)
+    taking = (index for index in naming if call_of(every, index) not in (None, own))
+    return tuple(source for index in taking if (source := expression_before(every, index)))
+
+
+def _call_at(every: Sequence[Any], here: int) -> int:
+    """The instruction that calls what the frame waits in; CPython 3.11 calls compiled functions in the one before."""
+    while every[here].opname in ("PRECALL", "CACHE"):
+        here += 1
+    return here
