@@ -162,7 +162,8 @@ def test_quantities_valid_in_kubernetes_are_accepted(helm: Helm) -> None:
         "ingress.enabled=true,ingress.host=*.example.org,ingress.path=/pages",
         "detector.scopes.shop-2.team=x",
         f"{TLS},tls.rolesSecret=roles",
-        f"{TLS},tls.rolesSecret=roles,tls.clientAuth=true,{PROBE},probe.tlsSecret=probe,{KAFKA},scaleOut.collectors.tlsSecret=collectors",
+        f"{TLS},tls.rolesSecret=roles,tls.clientAuth=true,{PROBE},probe.tlsSecret=probe",
+        f"{TLS},tls.rolesSecret=roles,tls.clientAuth=true,{KAFKA},scaleOut.collectors.tlsSecret=collectors",
         f"{TLS},tls.rolesSecret=roles,tls.clientAuth=true,{PROBE},probe.detector=elsewhere:7600",
     ],
 )
