@@ -695,6 +695,41 @@ def test_a_reader_that_awaits_an_answer_to_its_own_question_waits_for_itself(alo
         assert [(one.unchanged, one.ways_out, one.doubt) for one in look_at(agent, report).parties] == [(True, (), "")]
 
 
+class _Batches:
+    """Loads keys in batches, each key once: who asks for a key that is being loaded awaits the same future."""
+
+    def __init__(self) -> None:
+        self.loading: dict[str, asyncio.Future[str]] = {}
+
+    async def load(self, key: str) -> str:
+        if key not in self.loading:
+            self.loading[key] = asyncio.get_running_loop().create_future()
+        return await self.loading[key]
+
+    async def batch(self, needed: str) -> None:
+        value = await self.load(needed)
+        for one in self.loading.values():
+            one.set_result(value)
+
+
+async def two_that_await_one_future() -> None:
+    """The batch that would load a key needs it itself."""
+    batches = _Batches()
+    asked, batch = asyncio.create_task(batches.load("a"), name="left"), asyncio.create_task(batches.batch("a"), name="right")
+    del batches
+    await asyncio.gather(asked, batch)
+
+
+def test_tasks_that_await_one_future_are_each_seen(alone: Callable[..., Agent]) -> None:
+    agent = alone("here")
+    with running(two_that_await_one_future):
+        found = waits_of(report_when(agent, lambda report: {"left", "right"} <= waits_of(report).keys()))
+        assert "right" in found["left"]
+        assert "left" in found["right"]
+        seen = _looked_at(agent)
+        assert all(one.unchanged and one.deadline is None and not one.doubt for one in seen.values())
+
+
 def test_a_task_that_has_completed_a_future_before_may_park_at_one(alone: Callable[..., Agent]) -> None:
     agent = alone("one")
     with _reading(_Answers.park_after_that):

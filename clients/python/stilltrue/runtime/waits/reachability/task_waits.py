@@ -114,7 +114,7 @@ class TaskWaits:
     """The waits of one process's tasks."""
 
     def __init__(self) -> None:
-        self._candidates: dict[int, _Candidate] = {}
+        self._candidates: dict[int, _Candidate] = {}  # by the task's identity; several may await one future
         self._not_before = 0.0
         self._share = ShareOfTime()
 
@@ -177,11 +177,11 @@ class TaskWaits:
         """A task that can reach an awaited object, as a further candidate, since it may park; None if it is not needed."""
         task = ender()
         future = None if task is None else blocking_future(task)
-        if future is None or compat.is_task(future) or id(future) in self._candidates:
+        if future is None or compat.is_task(future) or id(task) in self._candidates:
             return None
         if len(self._candidates) >= CANDIDATES_MAX:
             return None
-        one = self._candidates[id(future)] = _Candidate(OwnRef(task), OwnRef(future), now)
+        one = self._candidates[id(task)] = _Candidate(OwnRef(task), OwnRef(future), now)
         return one
 
     def remember(self, tasks: Iterable[tuple[Task, Any]]) -> None:
@@ -194,11 +194,11 @@ class TaskWaits:
         reaching = {id(task()) for task, _ in enders}
         for task, future in tasks:
             if len(self._candidates) < CANDIDATES_MAX:
-                known = before.get(id(future))
+                known = before.get(id(task))
                 same = known is not None and known.task() is task and known.future() is future
                 one = known if known is not None and same else _Candidate(OwnRef(task), OwnRef(future), now)
                 one.depended_on = True
-                self._candidates[id(future)] = one
+                self._candidates[id(task)] = one
         for key, one in before.items():
             if key not in self._candidates and id(one.task()) in reaching and one.waits():
                 one.depended_on = False
