@@ -52,9 +52,10 @@ def make_topics(cluster: Cluster) -> None:
 def _why(cluster: Cluster, error: KafkaError) -> str:
     """The error in one line; if Kafka did not answer at all, with what to check."""
     if error.name() in _SILENT:
-        return (
-            f"no Kafka answers at {cluster.servers} ({error.str()}): is it running, and does --kafka-config say how to log in?"
-        )
+        said = f"no Kafka answers at {cluster.servers} ({error.str()})"
+        if ":" not in cluster.servers:
+            return f"{said}: write HOST:PORT; or, if it is a directory, ./{cluster.servers}"
+        return f"{said}: is it running, and does --kafka-config say how to log in?"
     return f"Kafka at {cluster.servers}: {error.str()}"
 
 
