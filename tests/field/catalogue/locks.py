@@ -51,6 +51,17 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="polls_thread",
+        source="widely known",
+        library="threading",
+        what="A thread stops its worker under a lock that the worker needs, by `while worker.is_alive(): worker.join(0.5)`.",
+        near={
+            "time_out": "it asks for a limited time",
+            "interrupted": "it would stop asking at Ctrl-C",
+            "slow": "the worker is slow, and does not need the lock yet",
+        },
+    ),
+    Entry(
         program="exit_stack",
         source="widely known",
         library="threading, contextlib",

@@ -30,6 +30,7 @@ from stilltrue.runtime.waits.resolvers import (
     locks,
     loops,
     manager_locks,
+    polled_ends,
     processes,
     reactors,
     servers,
@@ -65,6 +66,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *redis_locks.RESOLVERS,
     *files.RESOLVERS,
     *asyncio_children.RESOLVERS,
+    *polled_ends.RESOLVERS,
     *processes.RESOLVERS,
     *child_files.RESOLVERS,
     *shared_locks.RESOLVERS,
@@ -101,7 +103,7 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
         return True
     if files.calls_flock(frames[0].f_code) or processes.calls_waitpid(frames[0].f_code):
         return True
-    if child_files.may_wait(frames) or queue_awaited(frames[0]) is not None:
+    if polled_ends.may_poll(frames[0].f_code) or child_files.may_wait(frames) or queue_awaited(frames[0]) is not None:
         return True
     starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
     return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])
