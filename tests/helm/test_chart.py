@@ -206,6 +206,16 @@ def test_a_check_in_the_sidecar_finds_its_admin_port(port: str, named: list[str]
     assert [each["value"] for each in sidecar["env"] if each["name"] == "STILLTRUE_SIDECAR_ADMIN_PORT"] == named
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_probes_report_to_a_detector_that_exists_from_an_account_that_exists(own: bool, rendered: Rendered) -> None:
+    values = [PROBE, f"detector.enabled={str(own).lower()}", "sidecar.detector=elsewhere:7600"]
+    objects = rendered("default", *(part for value in values for part in ("--set", value)))
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    (address,) = [each["value"] for each in pod["containers"][0]["env"] if each["name"] == "STILLTRUE_DETECTOR"]
+    assert address.startswith("watch-" if own else "elsewhere:7600")
+    assert pod["serviceAccountName"] == one(objects, "ServiceAccount")["metadata"]["name"]
+
+
 def test_one_registry_for_all_images(helm: Helm) -> None:
     values = "global.imageRegistry=mirror.example.org,injector.enabled=true,certificate.selfSigned=true,pipeline.mode=cronjob"
     done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", values)
