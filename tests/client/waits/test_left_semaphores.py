@@ -354,7 +354,10 @@ def test_a_started_process_finds_the_objects_that_it_was_given(start: Callable[.
     [
         (BRACKET, True),
         ("    lock.release()\n", False),
-        ("    if lock.acquire(timeout=1):\n        lock.release()\n", False),
+        ("    if lock.acquire(timeout=1):\n        lock.release()\n", True),
+        ("    lock.acquire()\n    print()\n    lock.release()\n", True),
+        ("    lock.acquire()\n    if lock.done():\n        lock.release()\n    lock.release()\n", False),
+        ("    lock.acquire(timeout=1)\n    lock.release()\n", False),
         ("    def later():\n        lock.release()\n    return later\n", False),
         ("    return lock.release\n", False),
         (f"{BRACKET}if __name__ == '__main__':\n    run.release()\n", False),

@@ -62,6 +62,16 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="bare_shared_locks",
+        source="widely known",
+        library="multiprocessing",
+        what="Two workers acquire two locks in opposite orders, by `acquire()` and `release()` without a `try`.",
+        near={
+            "limit": "the waits for the second lock have a timeout",
+            "slow": "one of the workers does not need its second lock yet",
+        },
+    ),
+    Entry(
         program="manager_locks",
         source="widely known",
         library="multiprocessing.managers",

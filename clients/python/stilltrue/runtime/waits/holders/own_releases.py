@@ -1,4 +1,4 @@
-"""Whether a file of the program releases only what it has acquired itself, by ``finally: lock.release()``.
+"""Whether a file of the program releases only what it has acquired itself, on every path or by ``finally: lock.release()``.
 
 What can still run are the functions that exist, what is running or suspended, and the functions within these. The garbage
 collector can list them; if it cannot, the answer is no. Other processes mostly run the same program, and may run what is over
@@ -13,6 +13,7 @@ from stilltrue.runtime.bytecode.instructions import instructions, line_of
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
+from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within, take_census
 
 _RELEASE = "release"
@@ -35,7 +36,7 @@ def mentions_of_releases(*, exits: bool) -> Mentions:
 
 
 def _releases_only_its_own(file: str, text: bytes) -> bool:
-    """Whether all code of a file that mentions ``release`` is such a bracket; False if some of it cannot be found."""
+    """Whether all code of a file that mentions ``release`` acquires what it releases; False if some of it cannot be found."""
     census = take_census()
     if census is None or census.hidden:
         return False
@@ -46,4 +47,4 @@ def _releases_only_its_own(file: str, text: bytes) -> bool:
     every = (one for code in own for within in codes_within(code) for one in instructions(within))
     read = {line_of(one) for one in every if one.argval == _RELEASE}
     written = {text.count(b"\n", 0, one.start()) + 1 for one in _PERHAPS_BRACKET.finditer(text)}
-    return written <= read and all(map(releases_only_in_finally, own))
+    return written <= read and all(releases_only_in_finally(code) or releases_only_own(code) for code in own)

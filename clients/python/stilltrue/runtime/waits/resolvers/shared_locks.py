@@ -8,8 +8,8 @@ Rules:
    block, or between ``acquire()`` and the ``finally`` that releases it (:mod:`~stilltrue.runtime.waits.shared_lock_holders`).
 4. Only its owner releases an ``RLock``. Any process may release a ``Lock``: within a suspect's process, the second look
    searches for the parties that can reach it and mention releasing it; for the other processes, which mostly run the same
-   program, a mention of ``release`` in the program's own files is doubt, unless it is ``finally: lock.release()`` after
-   ``lock.acquire()``.
+   program, a mention of ``release`` in the program's own files is doubt, unless its function has acquired the lock on every
+   path there.
 5. A lock, or a semaphore in its block's entry, may have no holder at all: its process has ended
    (:mod:`~stilltrue.runtime.waits.semaphores.left`). Others who hold semaphores are unknown; for conditions, see
    :mod:`~stilltrue.runtime.waits.semaphores.conditions`.

@@ -10,8 +10,8 @@ Rules:
    read, and once more afterwards. A thread that begins to wait later is not woken first.
 3. A thread that waits for the semaphore without a limit waits for all processes that have it: for the ended holders of each.
 4. What has no holder can only be released by a process that has not acquired it. Only its owner releases an ``RLock``. For
-   any other, nothing is reported by a process with a mention of ``release`` in the program's own files, other than
-   ``finally: lock.release()`` after ``lock.acquire()``.
+   any other, nothing is reported by a process with a mention of ``release`` in the program's own files, other than of
+   what the same function has acquired.
 5. The agent's own thread finds this out. It looks for the processes less and less often while nothing changes.
 """
 
