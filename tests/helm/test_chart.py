@@ -606,6 +606,15 @@ def test_prometheus_does_not_scrape_the_one_that_stands_by(rendered: Rendered) -
     assert "relabelings" not in endpoint
 
 
+def test_the_detector_is_scraped_under_the_job_that_the_alerts_select(rendered: Rendered) -> None:
+    """The operator takes the Service's name, unless ``prometheusRule.job`` is set; one's own relabelings come after that."""
+    own = "serviceMonitor.relabelings[0].action=labelkeep"
+    objects = rendered("monitoring", "--set", "prometheusRule.job=watcher", "--set", own)
+    (endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "watcher"}, {"action": "labelkeep"}]
+    assert 'job="watcher"' in json.dumps(one(objects, "PrometheusRule")).replace("\\", "")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

@@ -101,6 +101,20 @@ def test_prometheus_scrapes_both_under_the_job_names_of_the_alerts(rendered: Ren
     assert {"StilltrueDeadlock", "StilltrueReportsUnkept"} <= alerts.keys()
 
 
+def test_the_limits_of_a_report_are_those_of_the_detectors_settings(plain: Rendered) -> None:
+    """With the smaller defaults they would refuse what the settings allow. Their own arguments have the last word."""
+    limits = ("detector.settings.reportBytesMax=33554432", "detector.settings.reportEntriesMax=100000")
+    objects = plain(*limits)
+    collector, assembly = (container(objects, "Deployment", f"watch-stilltrue-{each}") for each in ("collectors", "assembly"))
+    assert arguments(collector)["--report-bytes-max"] == arguments(assembly)["--report-bytes-max"] == "33554432"
+    assert arguments(collector)["--report-entries-max"] == "100000"
+    assert "--report-entries-max" not in arguments(assembly), "which has no such option"
+    own = plain(*limits, "scaleOut.collectors.extraArgs[0]=--report-entries-max=7")
+    given = container(own, "Deployment", "watch-stilltrue-collectors")["args"]
+    assert given[-1] == "--report-entries-max=7", "of two, the last one counts"
+    assert "--report-" not in json.dumps(plain())
+
+
 def test_without_scale_out_none_of_its_objects_exist(rendered: Rendered) -> None:
     assert not [each for each in rendered("monitoring") if "StilltrueAssembly" in json.dumps(each)]
     assert not [each for each in rendered("default") if each["metadata"]["name"].endswith(("-collectors", "-assembly"))]
