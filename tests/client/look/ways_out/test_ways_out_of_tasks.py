@@ -169,13 +169,16 @@ async def test_a_timer_that_cancels_a_job_is_a_deadline_of_the_jobs_waits(world:
 async def test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out(world: LoopWorld) -> None:
     groups: list[asyncio.TaskGroup] = []
 
-    async def body(world: LoopWorld) -> None:
+    async def body(world: LoopWorld, show: Any = id) -> None:
         async def calls() -> None:
             await asyncio.create_task(asyncio.wait_for(world.stuck(b""), None))
 
         async with asyncio.TaskGroup() as group:
-            groups.append(group)
+            show(group)
             group.create_task(calls())
+
+    async def shown(world: LoopWorld) -> None:
+        await body(world, groups.append)
 
     async def joins() -> None:
         await world.go.wait()
@@ -184,7 +187,7 @@ async def test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out(wo
         groups[-1].create_task(joins())
 
     assert free_of_ways_out(await world.look(body))
-    late = await world.look(body, meanwhile=join)
+    late = await world.look(shown, meanwhile=join)
     assert all("-" in holders(seen) for seen in late.parties if seen is not handler_of(late))
 
 
@@ -209,6 +212,56 @@ async def test_a_task_of_the_group_in_whose_block_a_handler_waits_is_a_way_out(w
 
     assert free_of_ways_out(await world.look(after))
     assert any("in the same task group" in one.text for one in handler_of(await world.look(within)).ways_out)
+
+
+async def starts_one(world: LoopWorld, group: Any) -> None:
+    await world.go.wait()
+    group.create_task(asyncio.sleep(0))
+
+
+async def starts_one_elsewhere(world: LoopWorld, group: Any) -> None:
+    del group
+    await world.go.wait()
+    await asyncio.create_task(asyncio.sleep(0))
+
+
+async def only_counts(world: LoopWorld, group: Any) -> None:
+    await world.go.wait()
+    len(group._tasks)
+
+
+@in_task_groups
+@pytest.mark.parametrize(("beside", "expected"), [(starts_one, True), (starts_one_elsewhere, False), (only_counts, False)])
+async def test_a_task_beside_a_group_that_may_start_one_in_it_is_a_way_out(
+    world: LoopWorld, beside: Any, *, expected: bool
+) -> None:
+    async def body(world: LoopWorld) -> None:
+        async def calls() -> None:
+            await asyncio.create_task(asyncio.wait_for(world.stuck(b""), None))
+
+        async with asyncio.TaskGroup() as group, asyncio.TaskGroup() as inner:
+            inner.create_task(calls())
+            BESIDE.append(asyncio.create_task(beside(world, group)))
+
+    look = await world.look(body)
+    BESIDE.clear()
+    inside = [seen for seen in look.parties if "." in seen.party]
+    assert len(inside) == 2
+    assert all(("-" in holders(seen)) is expected for seen in inside), [seen.ways_out for seen in inside]
+
+
+@in_task_groups
+@pytest.mark.parametrize("starting", [True, False])
+async def test_a_timer_that_starts_a_task_in_a_group_is_a_way_out(world: LoopWorld, *, starting: bool) -> None:
+    async def body(world: LoopWorld) -> None:
+        async with asyncio.TaskGroup() as group:
+            called: Any = (group.create_task, None) if starting else (id, group)
+            timer = asyncio.get_running_loop().call_later(FAR_SECONDS, *called)
+            group.create_task(asyncio.wait_for(world.stuck(b""), None))
+        timer.cancel()
+
+    look = await world.look(body)
+    assert free_of_ways_out(look) is not starting, [seen.ways_out for seen in look.parties]
 
 
 async def test_a_task_that_has_begun_to_await_since_the_cut_is_doubt(world: LoopWorld) -> None:

@@ -246,6 +246,12 @@ def siblings_of(task: Task, coroutine: Any = None) -> tuple[Task, ...]:
     return tuple(other for other in dict.fromkeys((*among, *led)) if other is not task)
 
 
+def groups_of(task: Task) -> list[Any]:
+    """The ``TaskGroup`` objects that cancel ``task`` when a task of theirs fails: its own, and those in whose blocks it is."""
+    own = group_of(task)
+    return [*(() if own is None else (own,)), *_groups_around(task, None)]
+
+
 def _groups_around(task: Task, coroutine: Any) -> list[Any]:
     """The task groups in whose ``async with`` blocks a suspended task is: its coroutines hold the exits of their blocks."""
     found: list[Any] = []

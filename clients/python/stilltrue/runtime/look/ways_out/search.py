@@ -34,6 +34,7 @@ from stilltrue.runtime.look.ways_out.closing import Closing
 from stilltrue.runtime.look.ways_out.effects import Effects, cancels
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, requests_to_come
+from stilltrue.runtime.look.ways_out.kinds.group_starters import GroupStarters
 from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
 from stilltrue.runtime.look.ways_out.kinds.share_holders import ShareHolders
@@ -181,7 +182,7 @@ class Search:
         shared = Releasers(releasing, {}, self._budget)
         opening = {party: wait for party in found if (wait := self._file_locks.undone_by_descriptor(party)) is not None}
         openers = Releasers(opening, {}, self._budget)
-        growers = Growers(found, self._budget)
+        growers, starters = Growers(found, self._budget), GroupStarters(found, self._budget)
         along_names = NamedReach(reach, self._budget)
         threads = self._threads()
         for actor in self._actors(found.values(), kept):
@@ -197,7 +198,7 @@ class Search:
             completed = (
                 party for party in releasers.freed_by(actor) if party in waits or not self._is_proved(found[party], actor)
             )
-            freed = (*completed, *shared.freed_by(actor), *openers.freed_by(actor))
+            freed = (*completed, *shared.freed_by(actor), *openers.freed_by(actor), *starters.freed_by(actor))
             for party in (*kept.held_by(actor), *freed):
                 effects.end(actor, [found[party]])
             effects.grow_pool(actor, growers.grown_by(actor), found)
@@ -209,7 +210,7 @@ class Search:
         for actor in kept.keepers(self._places):
             for party in kept.held_by(actor):
                 effects.end(actor, [found[party]])
-        self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers), kept, growers, reach)
+        self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers, starters), kept, growers, reach)
 
     def _is_proved(self, one: Found, actor: Actor) -> bool:
         """Whether all futures whose completion ends the wait are those of which it is proved who can reach them."""
@@ -286,7 +287,7 @@ class Search:
         by_handle: Mapping[int, list[Found]],
         by_awaiter: Mapping[int, list[Found]],
         by_context: Mapping[int, list[Found]],
-        releasers: Iterable[Releasers],
+        releasers: Iterable[Releasers | GroupStarters],
         kept: ShareHolders,
         growers: Growers,
         reach: Reach,
