@@ -478,7 +478,19 @@ def cancels_in_frames(over: threading.Event) -> None:
                 frame.f_locals["call"].cancel()
 
 
+def cancels_in_globals_of_frames(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        sys._getframe().f_globals["REG" + "ISTRY"].current.cancel()
+
+
+def cancels_in_globals_of_a_function(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        globals_of: Any = cancels_in_frames.__globals__
+        globals_of["REG" + "ISTRY"].current.cancel()
+
+
+@pytest.mark.parametrize("beside", [cancels_in_frames, cancels_in_globals_of_frames, cancels_in_globals_of_a_function])
 def test_who_reads_the_variables_of_frames_reaches_everything(
-    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event
+    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Any
 ) -> None:
-    assert _seen_beside(alone, stuck, over, cancels_in_frames, calls_and_registers).ways_out
+    assert _seen_beside(alone, stuck, over, beside, calls_and_registers).ways_out

@@ -391,7 +391,73 @@ def warns() -> None:
     warnings.warn("slow", stacklevel=1)
 
 
+class Line:
+    def close(self) -> None:
+        give_up()
+
+
+class QuietLine:
+    def close(self) -> None:
+        count_all()
+
+
+class Leaving(contextlib.ContextDecorator):
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        cancel_all()
+
+
+class LeavingQuietly(contextlib.ContextDecorator):
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        count_all()
+
+
+@Leaving()
+def step() -> None: ...
+
+
+@LeavingQuietly()
+def quiet_step() -> None: ...
+
+
+_LINE, _QUIET_LINE = Line(), QuietLine()
+_MADE: defaultdict[str, Any] = defaultdict(give_up)
+_QUIETLY_MADE: defaultdict[str, Any] = defaultdict(count_all)
+
+
+def leaves_the_block_of_closing() -> None:
+    with contextlib.closing(_LINE):
+        pass
+
+
+def leaves_a_quiet_block_of_closing() -> None:
+    with contextlib.closing(_QUIET_LINE):
+        pass
+
+
+def takes_a_step_in_a_block() -> None:
+    step()
+
+
+def takes_a_step_in_a_quiet_block() -> None:
+    quiet_step()
+
+
+def makes_a_missing_item() -> None:
+    len(_MADE["missing"])
+
+
+def makes_a_missing_item_quietly() -> None:
+    len(_QUIETLY_MADE["missing"])
+
+
 PAIRS = [
+    (leaves_the_block_of_closing, leaves_a_quiet_block_of_closing),
+    (takes_a_step_in_a_block, takes_a_step_in_a_quiet_block),
+    (makes_a_missing_item, makes_a_missing_item_quietly),
     (logs, logs_quietly),
     (sends, sends_quietly),
     (takes_a_job, takes_a_quiet_job),

@@ -51,7 +51,8 @@ from stilltrue.runtime.look.ways_out.reach import Leads
 
 _ENDS = re.compile(
     r"cancel(?!lederror)|abort|close|kill|(?<!wait_for_)terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
-    r"|reschedule|^shift$|^set_result$",  # these give a timeout or scope an end
+    r"|reschedule|^shift$|^set_result$"  # these give a timeout or scope an end
+    r"|^a?closing$",  # of contextlib
     re.I,
 )
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")

@@ -24,7 +24,7 @@ import logging
 import sys
 import threading
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from types import AsyncGeneratorType, CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
@@ -52,6 +52,7 @@ _TABLE_MAX = 100
 """Maximum number of items read per collection."""
 _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
 _COLLECTIONS: tuple[Any, ...] = (list, tuple, set, frozenset)
+_FACTORY: Any = defaultdict.__dict__["default_factory"]
 _UNNAMED = frozenset({"__call__", "__enter__", "__exit__", "__getattr__", "__getitem__", "__iter__", "__next__"})
 """Methods that run without being named, and may call a function kept in an attribute."""
 GENERATORS = frozenset({AsyncGeneratorType, GeneratorType})
@@ -382,7 +383,10 @@ def _in_collection(thing: Any, kinds: Collection[type], *, deep: bool = True) ->
 
 
 def items_in(thing: Any) -> list[Any]:
-    """The first items of a collection, values of a dictionary or attributes of an enum's members; none of any other object."""
+    """The first items of a collection, values of a dictionary or attributes of an enum's members; none of any other object.
+
+    Those of a ``defaultdict`` include the function that makes a missing one.
+    """
     kind = type(thing)
     items: Iterable[Any] = ()
     if kind in compat.COMPILED_FUNCTIONS and thing.__name__ in TAKING:
@@ -393,7 +397,8 @@ def items_in(thing: Any) -> list[Any]:
         items = dict.values(thing)
     else:
         items = next((one.__iter__(thing) for one in _COLLECTIONS if issubclass(kind, one)), ())
+    made_by = (_FACTORY.__get__(thing),) if issubclass(kind, defaultdict) else ()
     try:
-        return list(islice(items, _TABLE_MAX))
+        return [*made_by, *islice(items, _TABLE_MAX)]
     except RuntimeError:  # it changed during the read
         return []

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
+from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
 from stilltrue.runtime.look.called_code.indirect_calls import attributes_named, items_in
 from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
@@ -102,13 +103,21 @@ def _is_skipped(thing: Any) -> bool:
 
 
 def classes_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
-    """The application classes of some objects, of the items of collections among them, and of their attributes in ``words``."""
+    """The application classes of some objects, of the items of collections among them, and of their attributes in ``words``.
+
+    Also of what a library's wrapper of a function carries: it enters the block of a ``contextlib.ContextDecorator``.
+    """
     found: dict[type, None] = {}
     for thing in objects:
-        for one in (thing, *items_in(thing), *attributes_named(thing, words)):
+        for one in (thing, *items_in(thing), *attributes_named(thing, words), *_carried_by_wrapper(thing)):
             if is_own_class(type(one)):
                 found[type(one)] = None
     return tuple(found)
+
+
+def _carried_by_wrapper(thing: Any) -> tuple[Any, ...]:
+    wraps = type(thing) is FunctionType and bool(thing.__closure__) and not is_own_code(thing.__code__)
+    return compat.bound_to(thing) if wraps else ()
 
 
 def is_own_class(kind: type) -> bool:

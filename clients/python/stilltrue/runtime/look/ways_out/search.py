@@ -52,7 +52,7 @@ from stilltrue.runtime.waits.streams.calls_of_tasks import call_fed_by
 from stilltrue.runtime.waits.wait import SeenWait
 
 _ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
-_ALL_VARIABLES = frozenset({"f_locals"})
+_ALL_VARIABLES = frozenset({"f_locals", "f_globals", "__globals__"})
 _ALL_THREADS = frozenset({"threading", "enumerate"})
 
 
