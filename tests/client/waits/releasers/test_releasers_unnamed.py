@@ -7,7 +7,7 @@ import sys
 import threading
 from code import InteractiveInterpreter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property, partialmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -233,6 +233,20 @@ def takes_what_it_gives_back(lock: Any, go: threading.Event) -> None:
 def by_leaving_the_locks_own_block(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     lock.__exit__(None, None, None)
+
+
+@BESIDES.gives_back
+def by_a_stack_onto_which_it_pushes_the_lock(lock: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    with ExitStack() as stack:
+        stack.push(lock)
+
+
+@BESIDES.does_not
+def pushes_something_else(lock: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    with ExitStack() as stack:
+        stack.callback(lock.locked)
 
 
 class _Later(threading.Thread):

@@ -3,7 +3,7 @@
 Rules:
 
 1. A literal text (``getattr(lock, "release")``, ``setattr(pool, "size", 2)``) counts like ``lock.release``, ``pool.size``.
-   ``contextlib.closing(thing)`` counts like ``thing.close``.
+   ``contextlib.closing(thing)`` counts like ``thing.close``, and ``push(thing)`` onto an ``ExitStack`` like ``thing.__exit__``.
 2. A computed text may be any text nearby, and may name any method of the objects nearby; for ``setattr``, any property. So may
    any text by which an item of ``vars(thing)`` or ``thing.__dict__`` is looked up.
 3. ``eval``, ``exec`` and an interactive console run unknown code. So does code that imports a module or an object by name,
@@ -37,7 +37,10 @@ COMPUTED_SET = "*="
 _SETS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
 _TABLES = frozenset({"vars", "__dict__"})
 _CLOSING = {"closing": "close", "aclosing": "aclose"}
-LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS | _TABLES | _CLOSING.keys()
+_STACKS = frozenset({"ExitStack", "AsyncExitStack"})
+_PUSHING = {"push": "__exit__", "push_async_exit": "__aexit__"}
+_BY_TEXT = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS | _TABLES
+LOOKUPS = _BY_TEXT | _CLOSING.keys() | _STACKS
 _RUNNING_ANY_CODE = frozenset(
     {"eval", "exec", "import_module", "__import__", "__subclasses__", "run_module", "run_path", "exec_module", "load_module"}
 ) | frozenset(
@@ -62,11 +65,11 @@ def looked_up(code: CodeType) -> frozenset[str]:
     if LOOKUPS.isdisjoint(code.co_names):
         return frozenset()
     every = [one for one in instructions(code) if one.opname not in ("CACHE", "PRECALL", "PUSH_NULL", "NOP")]
-    found: set[str] = set()
+    found = {called for name, called in _CLOSING.items() if name in code.co_names}
+    if not _STACKS.isdisjoint(code.co_names):
+        found.update(called for name, called in _PUSHING.items() if name in code.co_names)
     for index, one in enumerate(every):
-        if isinstance(one.argval, str) and one.argval in _CLOSING:
-            found.add(_CLOSING[one.argval])
-        elif one.argval in LOOKUPS and one.opname in ATTRIBUTES | VARIABLES:
+        if one.argval in _BY_TEXT and one.opname in ATTRIBUTES | VARIABLES:
             found.update(_texts_after(every, index) if one.argval not in _TABLES else _item_after(every, index))
     return frozenset(found)
 
