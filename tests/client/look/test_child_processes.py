@@ -303,8 +303,8 @@ def leave_daemon(ends: Path, started: str | None) -> None:
 
 
 def daemons(ends: Path, begun: int) -> list[listing.ChildProcess]:
-    """The orphans that wait for the file ``ends``."""
-    return [one for one in listing.orphans(begun, ()) if str(ends).encode() in command_line_of(one.pid)]
+    """The orphans that wait for the file ``ends``, once they have begun to."""
+    return [one for one in listing.orphans(begun, ()) if one.name == "sh" and str(ends).encode() in command_line_of(one.pid)]
 
 
 @pytest.fixture
