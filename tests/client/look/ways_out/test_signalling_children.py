@@ -92,6 +92,34 @@ def test_a_daemon_with_the_id_counts() -> None:
     assert "has its process id, and may send it a signal" in told, told
 
 
+SCRIPTED = """
+import os, subprocess, sys
+
+from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
+
+pid = int(subprocess.check_output(f"setsid sh {sys.argv[1]} &", shell=True))
+print(signalling_child() or "nothing")
+os.killpg(pid, 9)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("act", "run", "doubtful"),
+    [("kill $(cat app.pid)", True, True), ("kill $(cat app.pid)", False, False), ("ls", True, False)],
+)
+def test_a_daemon_whose_script_finds_the_id_counts_if_the_program_was_started_by_run(
+    tmp_path: Path, act: str, run: bool, doubtful: bool
+) -> None:
+    script = tmp_path / "watch"
+    script.write_text(f"echo $$\nexec >/dev/null 2>&1\nsleep 60\n{act}\n")
+    command = [sys.executable, "-u", "-c", SCRIPTED, str(script)]
+    launched = ["sh", "-c", 'STILLTRUE_RUN_PID=$$ exec "$@"', "run", *command] if run else command
+    told = subprocess.run(launched, check=False, capture_output=True, text=True).stdout
+    assert ("may find its process id, and send it a signal" in told) is doubtful, told
+    assert doubtful is not told.startswith("nothing")
+
+
 PROGRAM = """
 import multiprocessing, os, pathlib, signal, sys, time
 
