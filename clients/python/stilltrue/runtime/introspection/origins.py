@@ -101,7 +101,11 @@ def _is_made_by_sqlalchemy(code: CodeType) -> bool:
 
 def is_of_own_module(kind: type) -> bool:
     """Whether a class was made in a module of the application's own."""
-    name = own_packages.file_of(compat.module_of(kind))
+    return is_own_file(own_packages.file_of(compat.module_of(kind)))
+
+
+def is_own_file(name: str | None) -> bool:
+    """Whether it is a file of the application's own, not of a library."""
     return name is not None and origin_of_file(name) is Origin.APPLICATION and not own_packages.is_installed_library(name)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import takewhile
 from operator import attrgetter, methodcaller
 from types import CodeType
@@ -150,6 +150,14 @@ def calls_values(code: CodeType) -> bool:
     if IS_TRANSLATED or any(one.opname == "PUSH_NULL" and _is_of_value(every, index) for index, one in enumerate(every)):
         return True
     return any(calls_values(one) for one in code.co_consts if isinstance(one, CodeType))
+
+
+def calls_values_at(code: CodeType, at: Container[int]) -> bool:
+    """As :func:`calls_values`, for the instructions with these indices, without inner functions."""
+    every = [(index, one) for index, one in enumerate(instructions(code)) if one.opname not in ("CACHE", "NOP")]
+    listed = [one for _, one in every]
+    prepared = (number for number, (index, one) in enumerate(every) if one.opname == "PUSH_NULL" and index in at)
+    return IS_TRANSLATED or any(_is_of_value(listed, number) for number in prepared)
 
 
 def _is_of_value(every: Sequence[dis.Instruction], index: int) -> bool:

@@ -125,7 +125,10 @@ _RECORDED = frozenset({"stilltrue.sync.server", "stilltrue.aio.server"})
 REQUESTS = -2
 """Stands for the threads that will serve requests, among those that can reach an object."""
 LOOP_TO_RUN = -3
-"""Among them besides :data:`REQUESTS`: these can reach an event loop that no thread runs (rule 9)."""
+"""Among them if these can reach an event loop that no thread runs (rule 9)."""
+KEPT_METHOD = -4
+"""Among them if these can reach a kept ``event.set`` or the like, which ends the wait without being mentioned."""
+MARKS = frozenset({REQUESTS, LOOP_TO_RUN, KEPT_METHOD})
 _PROBE = -1
 _COMPILED = (queue.SimpleQueue, LOCK)
 _ENTERING = frozenset({"__enter__", "acquire"})
@@ -168,7 +171,7 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
 def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | Task] | None:
     """The threads and tasks that can reach one of the objects with these identities.
 
-    None unless it is proved that nothing else can. :data:`REQUESTS` among them stands for requests to come.
+    None unless it is proved that nothing else can. There may be :data:`MARKS` among them, which are no threads.
     """
     if not found.is_whole:
         return None
@@ -184,10 +187,11 @@ def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | 
             if holder not in seen:
                 seen[holder] = None
                 todo.append(holder)
-    if REQUESTS in reachers and any(_is_librarys_method(found.things[one]) for one in seen):
+    by_method = any(_is_librarys_method(found.things[one]) for one in seen)
+    if REQUESTS in reachers and by_method:
         return None
-    if REQUESTS in reachers and any(compat.is_stopped_loop(found.things[one]) for one in seen):
-        reachers.add(LOOP_TO_RUN)
+    reachers |= {KEPT_METHOD} if by_method else set()
+    reachers |= {LOOP_TO_RUN} if any(compat.is_stopped_loop(found.things[one]) for one in seen) else set()
     return frozenset(reachers)
 
 

@@ -23,6 +23,9 @@ Rules:
    once the proof has failed that its holder has left it behind (:mod:`~stilltrue.runtime.waits.orphaned_locks`).
 7. An idle worker does not park if a thread that does not park either waits for it. It waits for that thread, which might feed
    it.
+8. A thread that runs, or waits for a time, may only look at the object: to print a status, say
+   (:mod:`~stilltrue.runtime.waits.reachability.looking`). It can only hand the object to others then, as a request to come can
+   (:mod:`~stilltrue.runtime.waits.reachability.requests`).
 """
 
 from __future__ import annotations
@@ -45,11 +48,20 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
+from stilltrue.runtime.waits.reachability.code_names import census
 from stilltrue.runtime.waits.reachability.idle_loops import is_idle
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
+from stilltrue.runtime.waits.reachability.looking import only_looks
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.reachability.stopped_loops import RUNNING_LOOPS
-from stilltrue.runtime.waits.reachability.thread_reach import LOOP_TO_RUN, REQUESTS, leading_to, reached_by
+from stilltrue.runtime.waits.reachability.thread_reach import (
+    KEPT_METHOD,
+    LOOP_TO_RUN,
+    MARKS,
+    REQUESTS,
+    leading_to,
+    reached_by,
+)
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead, names_ending
 from stilltrue.runtime.waits.resolvers.locks import LOCK
 from stilltrue.runtime.waits.streams.writes import request_written
@@ -255,7 +267,7 @@ def _proved_at_once(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof]
     reached = {who: reached_by((id(one()) for one in those), found) for who, those in wanted.items()}
     found.things.clear()
     try:
-        reached = {who: _with_requests(those, who, found) for who, those in reached.items()}
+        reached = {who: _with_others_acts(those, who, found) for who, those in reached.items()}
     finally:
         forget_objects()
     after = {ident: _place(frames) for ident, frames in frames_of_threads().items()}
@@ -281,21 +293,42 @@ def _proof_by(
     return Proof(threads, waiting, {one: places.get(one) for one in watched})
 
 
-def _with_requests(
+def _with_others_acts(
     reachers: frozenset[int | Task] | None, who: int | Task, found: LeadingObjects
 ) -> frozenset[int | Task] | None:
-    """``reachers``, with the parties that stand for requests to come; ``who``: the thread or task that waits."""
-    if reachers is None or REQUESTS not in reachers:
-        return reachers
-    if isinstance(who, int):
-        awaited = awaited_in(who, found.running.get(who, ()))
-        waking = frozenset[str]() if awaited is None else awaited.waking
-    else:
-        waking = names_ending(who)
+    """``reachers``, with the parties that stand for requests to come, and without the threads that only look (rule 8).
+
+    ``who``: the thread or task that waits.
+    """
+    if reachers is None:
+        return None
+    waking = _waking_of(who, found)
     if waking and LOOP_TO_RUN in reachers:
         waking |= RUNNING_LOOPS
+    looking = _looking_among(reachers, who, waking, found) if KEPT_METHOD not in reachers else frozenset[int]()
+    if REQUESTS not in reachers and not looking:
+        return reachers - MARKS
     begun = begun_by_requests(waking, found.running, found.loops)
-    return None if begun is None else reachers - {REQUESTS, LOOP_TO_RUN} | begun
+    if begun is None:
+        return None if REQUESTS in reachers else reachers - MARKS
+    return reachers - MARKS - looking | begun
+
+
+def _waking_of(who: int | Task, found: LeadingObjects) -> frozenset[str]:
+    if not isinstance(who, int):
+        return names_ending(who)
+    awaited = awaited_in(who, found.running.get(who, ()))
+    return frozenset() if awaited is None else awaited.waking
+
+
+def _looking_among(
+    reachers: frozenset[int | Task], who: int | Task, waking: frozenset[str], found: LeadingObjects
+) -> frozenset[int]:
+    """The threads among ``reachers`` that run, or wait for a time, and whose code ends no such wait."""
+    every = ((one, found.running.get(one, ())) for one in reachers if isinstance(one, int) and one != who) if waking else ()
+    running = [(one, frames) for one, frames in every if awaited_in(one, frames) is None]
+    functions = census()[0] if running else []
+    return frozenset(one for one, frames in running if only_looks(frames, waking, functions))
 
 
 def _ref(thing: Any) -> OwnRef | None:

@@ -1,0 +1,207 @@
+"""Whether a running thread only looks at what it can reach: to print a status, to measure. Then it ends no other's wait.
+
+Rules:
+
+1. Its frames are the application's own, apart from waits of ``threading`` and ``queue``, and all code that it may still run is
+   known: its own, and that of functions of the application's own whose names it uses, wherever these are. It neither looks up
+   names by text, nor imports anything, nor calls what is in a variable, nor passes a ``key``.
+2. Of other code it calls only what runs nothing of the application's: builtins, functions of some modules, and methods of
+   strings, numbers and collections. What it prints or logs to may be the application's own, which counts as called.
+3. None of that code mentions what ends the wait. Nor does any method of the application's own that runs without being named
+   (``__repr__``, ``__del__``; ``__exit__`` if that code has blocks), nor any function that wraps another.
+
+Anything else may end the wait.
+"""
+
+from __future__ import annotations
+
+import builtins
+import queue
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.origins import is_of_own_module, is_own_code, is_own_file
+from stilltrue.runtime.look.called_code.indirect_calls import called_in_places
+from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_from
+from stilltrue.runtime.look.code.lookups import LOOKUPS, calls_values, calls_values_at, may_run_any_code, may_see_any_object
+from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, VARIABLES, WITH, words_in
+from stilltrue.runtime.waits.holders.with_blocks import instructions_of
+
+CODES_MAX = 200
+_WAITS = frozenset({threading.__file__, queue.__file__})
+_MODULES = frozenset({"collections", "datetime", "logging", "math", "random", "statistics", "string", "sys", "time"})
+_PLAIN = (bool, bytes, Counter, datetime, deque, dict, float, frozenset, int, list, set, str, timedelta, tuple)
+_OF_WAITS = ("builtins", "threading", "queue", "_thread", "_queue")
+_CALLING_BACK = frozenset(
+    {"map", "filter", "iter", "reduce", "__import__", "eval", "exec", "compile", "input", "breakpoint", "type"}
+)
+"""Builtins that may call what they are given, or what the program has replaced."""
+_HARMLESS = frozenset(
+    {
+        *(name for kind in _PLAIN for name in vars(kind) if not name.startswith("_")),
+        *("is_set", "is_alive", "locked", "qsize", "empty", "full"),
+        *("sleep", "time", "monotonic", "perf_counter", "strftime", "wait"),
+        *("debug", "info", "warning", "error", "exception", "critical", "log", "flush", "write"),
+    }
+)
+"""Methods and functions of modules that run nothing of the application's, apart from rule 2."""
+_OF_BLOCKS = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
+_MAKING = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__call__"})
+
+
+def only_looks(frames: Sequence[FrameType], waking: frozenset[str], functions: Iterable[FunctionType]) -> bool:
+    """Whether the thread with these frames ends no wait. ``waking``: what ends it; ``functions``: all of the process."""
+    own = [one for one in frames if one.f_code.co_filename not in _WAITS]
+    if not own or not all(is_own_code(one.f_code) for one in own):
+        return False
+    program = _Program(functions)
+    codes = program.reached_by(own)
+    if codes is None or any(not waking.isdisjoint(names) for _, names in codes):
+        return False
+    blocks = any(WITH in names for _, names in codes)
+    return not any(_mentions(one, waking, program) for one in program.unnamed(blocks=blocks))
+
+
+def _mentions(function: FunctionType, waking: frozenset[str], program: _Program) -> bool:
+    """Whether a function, or code that it may call, mentions what ends the wait."""
+    codes = program.reached_from(function)
+    return codes is None or any(not waking.isdisjoint(names) for _, names in codes)
+
+
+_Code = tuple[CodeType, dict[str, Any], frozenset[str], tuple[int, ...]]
+"""A code with its globals, the names that it uses, and its instructions, by index, both those ahead."""
+
+
+class _Program:
+    """The functions of the application's own."""
+
+    def __init__(self, functions: Iterable[FunctionType]) -> None:
+        self._functions = [one for one in functions if is_own_code(one.__code__)]
+        self._by_name: dict[str, list[FunctionType]] = {}
+        for one in self._functions:
+            for name in {one.__name__, one.__code__.co_name}:
+                self._by_name.setdefault(name, []).append(one)
+
+    def unnamed(self, *, blocks: bool) -> Iterator[FunctionType]:
+        """Those that may run without being named (rule 3)."""
+        for one in self._functions:
+            code = one.__code__
+            name = code.co_name
+            dunder = name.startswith("__") and name.endswith("__") and name not in _MAKING
+            if (dunder and (blocks or name not in _OF_BLOCKS)) or (code.co_freevars and calls_values(code)):
+                yield one
+
+    def reached_by(self, frames: Iterable[FrameType]) -> list[tuple[CodeType, frozenset[str]]] | None:
+        """All code that the rest of these frames may run, with the names that it uses; None if that is not known."""
+        todo: list[_Code] = []
+        for frame in frames:
+            code, ahead = frame.f_code, ahead_of(frame.f_code, frame.f_lasti)
+            if not ahead.known:
+                return None
+            names = ahead.names | ahead.stored | ahead.markers
+            todo.append((code, frame.f_globals, names, tuple(sorted(reached_from(code, frame.f_lasti)))))
+        return self._reached(todo)
+
+    def reached_from(self, function: FunctionType) -> list[tuple[CodeType, frozenset[str]]] | None:
+        """All code that a function may run, likewise."""
+        return self._reached([_whole(function.__code__, function.__globals__)])
+
+    def _reached(self, todo: list[_Code]) -> list[tuple[CodeType, frozenset[str]]] | None:
+        found: list[tuple[CodeType, frozenset[str]]] = []
+        seen = set[tuple[int, int]]()
+        while todo:
+            code, space, names, ahead = todo.pop()
+            if (key := (id(code), id(space))) in seen:
+                continue
+            called = self._called(code, space, names, ahead)
+            if called is None or len(found) >= CODES_MAX:
+                return None
+            seen.add(key)
+            builtin = {name for name in _globals_named(code, ahead) if name not in space and hasattr(builtins, name)}
+            found.append((code, names - (builtin - _attributes_named(code))))
+            todo += called
+        return found
+
+    def _called(self, code: CodeType, space: dict[str, Any], names: frozenset[str], ahead: Sequence[int]) -> list[_Code] | None:
+        """The code that one code calls (rules 1 and 2); None if that is not known."""
+        if calls_values_at(code, frozenset(ahead)) or may_run_any_code(code, names) or may_see_any_object(code, names):
+            return None
+        if not LOOKUPS.isdisjoint(names) or any(one.startswith(IMPORT) for one in names) or _passes_key(code):
+            return None
+        if any(name not in _HARMLESS and name not in self._by_name for name in _methods_called(code, ahead)):
+            return None
+        functions = [one for name in names for one in self._by_name.get(name, ())]
+        for value in (_global(name, space) for name in _globals_named(code, ahead)):
+            if type(value) is FunctionType and is_own_code(value.__code__):
+                functions.append(value)
+            elif issubclass(type(value), type) and compat.module_of(value) not in (*_MODULES, "builtins"):
+                made = [value.__dict__.get(name) for name in _MAKING]
+                functions += [one for one in made if type(one) is FunctionType]
+                if not any(is_own_code(one.__code__) for one in value.__dict__.values() if type(one) is FunctionType):
+                    return None
+            elif not _is_harmless(value):
+                return None
+        functions += called_in_places(code, names)
+        every = instructions_of(code)
+        within = [_whole(every[index].argval, space) for index in ahead if type(every[index].argval) is CodeType]
+        return [*within, *(_whole(one.__code__, one.__globals__) for one in functions)]
+
+
+def _whole(code: CodeType, space: dict[str, Any]) -> _Code:
+    return code, space, words_in(code).union(code.co_varnames), tuple(range(len(instructions_of(code))))
+
+
+def _global(name: str, space: dict[str, Any]) -> Any:
+    return space[name] if name in space else vars(builtins).get(name)
+
+
+def _is_harmless(value: Any) -> bool:
+    """Whether a global that is neither the application's function nor its class runs nothing of the application's."""
+    kind = type(value)
+    if kind is ModuleType:
+        return value.__name__ in _MODULES or is_own_file(getattr(value, "__file__", None))
+    if kind is BuiltinFunctionType:
+        return value.__name__ not in _CALLING_BACK and compat.module_of(value) in (*_MODULES, "builtins")
+    if issubclass(kind, type):
+        return value.__name__ not in _CALLING_BACK
+    if callable(value):
+        return False
+    return compat.module_of(kind) in (*_MODULES, *_OF_WAITS) or is_of_own_module(kind)
+
+
+@cached_by_code
+def _passes_key(code: CodeType) -> bool:
+    return any("key" in one for one in code.co_consts if type(one) is tuple)
+
+
+def _methods_called(code: CodeType, ahead: Iterable[int]) -> frozenset[str]:
+    """The attributes that a code calls at these instructions."""
+    every = instructions_of(code)
+    unpacks = any(one.opname == "CALL_FUNCTION_EX" for one in every)  # what that calls is loaded like any other attribute
+    named = (every[index] for index in ahead if every[index].opname in ATTRIBUTES)
+    return frozenset(str(one.argval) for one in named if unpacks or _is_method(one))
+
+
+@cached_by_code
+def _attributes_named(code: CodeType) -> frozenset[str]:
+    return frozenset(str(one.argval) for one in instructions_of(code) if one.opname in ATTRIBUTES)
+
+
+def _is_method(one: Any) -> bool:
+    """Whether an instruction loads an attribute only to call it."""
+    plain = one.opname == "LOAD_ATTR" and not (sys.version_info >= (3, 12) and one.arg & 1)
+    return not plain
+
+
+def _globals_named(code: CodeType, ahead: Iterable[int]) -> frozenset[str]:
+    """The globals that a code uses at these instructions."""
+    every = instructions_of(code)
+    named = (every[index] for index in ahead if every[index].opname in VARIABLES)
+    return frozenset(str(one.argval) for one in named if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"))

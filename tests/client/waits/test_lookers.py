@@ -1,0 +1,226 @@
+"""A running thread that can reach what another waits for, but whose code does not end the wait, is no way out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.client.waits.test_own_modules import needs_memory, told_by
+
+_MAIN = """
+import tests.mutants.injection  # a mutant is put into this process, too
+from app.start import begin, tell
+del tests.mutants.injection.importlib  # by which code of the application's might load anything
+begin()
+tell()
+"""
+_START = """
+import json, os, threading, time
+from app.program import finish, look
+from app.state import ready
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability import thread_waits
+from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
+
+SECONDS = 30.0
+NAMES = {}
+
+def start(name, function):
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    NAMES[thread.ident] = name
+
+def wait():
+    ready.wait()
+
+def begin():
+    start("waiter", wait)
+    start("looker", look)
+    start("finisher", finish)
+
+def tell():
+    end = time.monotonic() + SECONDS
+    found = None
+    while time.monotonic() < end and found is None:
+        time.sleep(0.2)
+        frames = frames_of_threads()
+        ident = next(one for one, name in NAMES.items() if name == "waiter")
+        awaited = awaited_in(ident, frames.get(ident, ()))
+        if awaited is None:
+            continue
+        thing = OwnRef(awaited.thing)
+        del awaited, frames
+        found = thread_waits.proved({ident: thing}, time.thread_time() + 60).get(ident)
+    known = None if found is None else sorted(NAMES.get(one, "?") for one in found.threads if one != threading.get_ident())
+    print(json.dumps(known), flush=True)
+    os._exit(0)
+"""
+_STATE = """
+import queue, threading
+
+class Service:
+    def __init__(self):
+        self.ready = threading.Event()
+        self.names = ["a"]
+        self.box = queue.Queue()
+        self.kept = []
+
+    def status(self):
+        return self.ready.is_set()
+
+    def begin(self):
+        self.ready.set()
+
+service = Service()
+ready = service.ready
+"""
+_MORE_STATE = """
+def never():
+    return False
+
+def set_it(*_):
+    ready.set()
+
+def wraps(function):
+    def inner():
+        function()
+        ready.set()
+    return inner
+
+@wraps
+def wrapped():
+    pass
+
+class Begins:
+    def __init__(self):
+        ready.set()
+
+Service.begun = property(lambda self: never() and ready.set())
+kept, hook, hooks, key = [ready.set], set_it, [set_it], set_it
+service.hook = set_it
+"""
+_PROGRAM = """
+import time
+from app import state
+
+def look():
+    while True:
+        time.sleep(0.05)
+        act()
+
+def finish():
+    time.sleep(3600)
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "acts",
+    [
+        "print(state.ready)",
+        "len(state.service.names)",
+        "state.service.status()",
+        "set(state.service.names)",
+        "state.service.names.append(state.ready)",
+    ],
+)
+def test_a_thread_that_only_looks_is_no_way_out(acts: str, tmp_path: Path) -> None:
+    found = told_by(_MAIN, tmp_path, f"{_PROGRAM}\ndef act():\n    {acts}\n", state=_STATE, start=_START)
+    assert found == []
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "acts",
+    [
+        "state.never() and state.ready.set()",
+        "state.never() and state.service.begin()",
+        "state.never() and getattr(state.ready, 's' + 'et')()",
+        "state.never() and getattr(state.service, 'be' + 'gin')()",
+        "state.never() and eval('state.ready.set()')",
+        "state.never() and state.kept[0]()",
+        "state.never() and list(map(type(state.ready).set, [state.ready]))",
+        "state.never() and state.hook()",
+        "state.never() and state.service.hook()",
+        "state.never() and [one() for one in state.hooks]",
+        "state.never() and sorted(state.service.names, key=state.key)",
+        "state.service.begun",
+        "state.never() and state.wrapped()",
+        "state.never() and state.Begins()",
+        "state.never() and __import__('app.state')",
+    ],
+)
+def test_a_thread_that_may_end_the_wait_is_a_way_out(acts: str, tmp_path: Path) -> None:
+    state = f"{_STATE}{_MORE_STATE}"
+    found = told_by(_MAIN, tmp_path, f"{_PROGRAM}\ndef act():\n    {acts}\n", state=state, start=_START.replace("30.0", "4.0"))
+    assert found is None or "looker" in found
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    ("method", "acts"),
+    [
+        ("__repr__", "print(state.service)"),
+        ("__repr__", "print([state.service])"),
+        ("__str__", "print(f'{state.service}')"),
+        ("__len__", "len(state.service)"),
+        ("__bool__", "not state.service or print()"),
+        ("__iter__", "[one for one in state.service or ()]"),
+        ("__eq__", "state.service == state.kept"),
+        ("__hash__", "{state.service: 1}"),
+        ("__enter__", "with state.service: pass"),
+        ("__getattr__", "state.service.unknown"),
+        ("__del__", "state.Service()"),
+    ],
+)
+def test_so_is_one_that_may_end_it_by_a_method_that_it_does_not_name(method: str, acts: str, tmp_path: Path) -> None:
+    state = f"""
+import threading
+kept = []
+FOUND = {{"__repr__": "", "__str__": "", "__len__": 0, "__bool__": True, "__iter__": iter(()), "__hash__": 1}}
+
+class Service:
+    def __init__(self):
+        self.ready = ready
+
+    def __exit__(self, *_):
+        pass
+
+    def {method}(self, *_):
+        never() and self.ready.set()
+        return FOUND.get("{method}")
+
+def never():
+    return False
+
+ready = threading.Event()
+service = Service()
+"""
+    start = _START.replace("30.0", "3.0")
+    found = told_by(_MAIN, tmp_path, f"{_PROGRAM}\ndef act():\n    {acts}\n", state=state, start=start)
+    assert found is None or "looker" in found
+
+
+@needs_memory
+def test_one_to_whom_it_may_hand_the_object_is_a_way_out(tmp_path: Path) -> None:
+    program = """
+import time
+from app import state
+
+def look():
+    while True:
+        time.sleep(0.05)
+        state.service.kept.append(state.ready)
+
+def finish():
+    while True:
+        time.sleep(0.05)
+        for one in state.service.kept:
+            if one is None:
+                one.set()
+"""
+    found = told_by(_MAIN, tmp_path, program, state=_STATE, start=_START)
+    assert found is not None
+    assert "finisher" in found
