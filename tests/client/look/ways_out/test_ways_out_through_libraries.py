@@ -415,6 +415,41 @@ class LeavingQuietly(contextlib.ContextDecorator):
         count_all()
 
 
+def in_block(function: Callable[[], None]) -> Callable[[], None]:
+    def wrapper() -> None:
+        with _LEAVING:
+            function()
+
+    return wrapper
+
+
+def in_quiet_block(function: Callable[[], None]) -> Callable[[], None]:
+    def wrapper() -> None:
+        with _LEAVING_QUIETLY:
+            function()
+
+    return wrapper
+
+
+_LEAVING, _LEAVING_QUIETLY = Leaving(), LeavingQuietly()
+
+
+@in_block
+def step_of_own() -> None: ...
+
+
+@in_quiet_block
+def quiet_step_of_own() -> None: ...
+
+
+def takes_a_step_of_own() -> None:
+    step_of_own()
+
+
+def takes_a_quiet_step_of_own() -> None:
+    quiet_step_of_own()
+
+
 @Leaving()
 def step() -> None: ...
 
@@ -457,6 +492,7 @@ def makes_a_missing_item_quietly() -> None:
 PAIRS = [
     (leaves_the_block_of_closing, leaves_a_quiet_block_of_closing),
     (takes_a_step_in_a_block, takes_a_step_in_a_quiet_block),
+    (takes_a_step_of_own, takes_a_quiet_step_of_own),
     (makes_a_missing_item, makes_a_missing_item_quietly),
     (logs, logs_quietly),
     (sends, sends_quietly),

@@ -117,7 +117,7 @@ def reachable_code(
             if one.has_names and (made or not depth or one.leaves_blocks):
                 last.extend(implicit_methods(near, blocks=one.leaves_blocks))
             if (depth or ahead is None) and is_application(code):
-                last.extend(_called_on_globals(code, names, one.words))
+                last.extend(_called_on_globals(code, names, one.words | {WITH} if one.leaves_blocks else one.words))
         for function in (*functions, *functions_named_by(words, along.known), *late, *constructors_of(made)):
             within = function.__code__
             if id(within) not in seen:
@@ -203,9 +203,9 @@ def _called_on_globals(code: CodeType, names: dict[str, Any], words: frozenset[s
 
 
 def unnamed_on(code: CodeType, objects: Iterable[Any], words: frozenset[str]) -> Iterator[FunctionType]:
-    """What ``code`` with these ``words`` may call on some objects without naming it."""
+    """What ``code`` with these ``words`` may call on some objects without naming it, exits of blocks included."""
     things = tuple(objects)
-    yield from implicit_methods(methods_of(classes_named(things, words)), blocks=False)
+    yield from implicit_methods(methods_of(classes_named(things, words)), blocks=WITH in words)
     yield from functions_kept(code, things, words)
 
 
