@@ -184,6 +184,27 @@ async def test_the_next_snapshot_leaves_the_view_alone_and_is_drawn_when_it_diff
         assert errors_of(page) == []
 
 
+async def test_two_parties_are_not_drawn_larger_than_the_rest_of_the_page(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b = process("orders-1", service="orders"), process("orders-2", service="orders")
+    deadlock(a, b)
+    async with start_detector(tmp_path, lease_seconds=600.0) as detector:
+        await detector.join(a, b)
+        await detector.ask()
+        (incident,) = await detector.incidents()
+        await page.look_at(f"{detector.web}/incidents/{incident.id}")
+        await page.until("window.stilltrueGraph && stilltrueGraph.nodes('.party.core').length === 2")
+        middle = "(box => [box.x1 + box.x2 - stilltrueGraph.width(), box.y1 + box.y2 - stilltrueGraph.height()])"
+        for _ in range(2):
+            assert await page.run("stilltrueGraph.zoom()") == 1.5
+            off = await page.run(f"{middle}(stilltrueGraph.elements().renderedBoundingBox())")
+            assert max(map(abs, off)) < 20, "it is in the middle"
+            await page.run("stilltrueGraph.viewport({zoom: 3, pan: {x: 7, y: 9}}) && 0")
+            await page.run(click("fit"))
+        assert errors_of(page) == []
+
+
 async def test_a_narrow_window_begins_with_services(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:

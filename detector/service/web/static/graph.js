@@ -11,6 +11,7 @@
   const DESCRIPTION = { core: "deadlocked", behind: "waits behind the deadlock", missing: "did not report", waiting: "waits", free: "can go on" };
   const COUNT_LABEL = { core: "deadlocked", behind: "behind the deadlock", missing: "not reported", waiting: "waiting", free: "able to go on" };
   const OPENED_AT_ONCE_MAX = 60;
+  const FITTED_ZOOM_MAX = 1.5;
   const LEGIBLE_WIDTH_MIN = 600; // in narrower windows, parties of services that are opened by default would be illegible
   const opened = new Set();
   let begun = false; // services that the user has closed stay closed in the next snapshot
@@ -57,7 +58,7 @@
     search,
     button("open all", () => { moved = false; for (const name of services().keys()) opened.add(name); draw(); }),
     button("close all", () => { moved = false; chosen = ""; opened.clear(); draw(); }),
-    button("fit", () => { moved = false; if (view) view.fit(undefined, 20); }),
+    button("fit", () => { moved = false; if (view) fit(); }),
     button("PNG", savePicture, { title: "save the picture as PNG" }),
     status,
   );
@@ -317,7 +318,7 @@
     const positions = placed();
     view.layout({ name: "preset", positions: (node) => positions.get(node.id()), fit: false }).run();
     bend();
-    view.fit(undefined, 20);
+    fit();
     if (kept) view.viewport(kept);
     view.on("scrollzoom dragpan pinchzoom", () => { moved = true; });
     view.on("tap", "node.service", (event) => toggle(event.target.data("service")));
@@ -325,6 +326,12 @@
     if (chosen && graph.nodes.some((node) => node.id === chosen)) choose(chosen);
     else summary();
     window.stilltrueGraph = view; // for tests and for the browser's console
+  }
+
+  /* All of it, but two parties not so large that their names are headlines. */
+  function fit() {
+    view.fit(undefined, 20);
+    if (view.zoom() > FITTED_ZOOM_MAX) { view.zoom(FITTED_ZOOM_MAX); view.center(); }
   }
 
   function toggle(name) {
