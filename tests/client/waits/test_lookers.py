@@ -97,6 +97,10 @@ class Begins:
     def __init__(self):
         ready.set()
 
+class Updates:
+    def __init__(self):
+        self.update = set_it
+
 Service.begun = property(lambda self: never() and ready.set())
 kept, hook, hooks, key = [ready.set], set_it, [set_it], set_it
 service.hook = set_it
@@ -144,6 +148,7 @@ def test_a_thread_that_only_looks_is_no_way_out(acts: str, tmp_path: Path) -> No
         "state.never() and list(map(type(state.ready).set, [state.ready]))",
         "state.never() and state.hook()",
         "state.never() and state.service.hook()",
+        "state.never() and state.Updates().update()",
         "state.never() and [one() for one in state.hooks]",
         "state.never() and sorted(state.service.names, key=state.key)",
         "state.service.begun",

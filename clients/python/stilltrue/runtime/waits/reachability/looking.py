@@ -6,7 +6,8 @@ Rules:
    known: its own, and that of functions of the application's own whose names it uses, wherever these are. It neither looks up
    names by text, nor imports anything, nor calls what is in a variable, nor passes a ``key``.
 2. Of other code it calls only what runs nothing of the application's: builtins, functions of some modules, and methods of
-   strings, numbers and collections. What it prints or logs to may be the application's own, which counts as called.
+   strings, numbers and collections, by names that the application gives to no attribute of its own. What it prints or logs to
+   may be the application's own, which counts as called.
 3. None of that code mentions what ends the wait. Nor does any method of the application's own that runs without being named
    (``__repr__``, ``__del__``; ``__exit__`` if that code has blocks), nor any function that wraps another.
 
@@ -61,7 +62,7 @@ def only_looks(frames: Sequence[FrameType], waking: frozenset[str], functions: I
     own = [one for one in frames if one.f_code.co_filename not in _WAITS]
     if not own or not all(is_own_code(one.f_code) for one in own):
         return False
-    program = _Program(functions)
+    program = _Program(functions, own)
     codes = program.reached_by(own)
     if codes is None or any(not waking.isdisjoint(names) for _, names in codes):
         return False
@@ -82,8 +83,9 @@ _Code = tuple[CodeType, dict[str, Any], frozenset[str], tuple[int, ...]]
 class _Program:
     """The functions of the application's own."""
 
-    def __init__(self, functions: Iterable[FunctionType]) -> None:
+    def __init__(self, functions: Iterable[FunctionType], frames: Iterable[FrameType]) -> None:
         self._functions = [one for one in functions if is_own_code(one.__code__)]
+        self._codes = [*(one.__code__ for one in self._functions), *(one.f_code for one in frames)]
         self._by_name: dict[str, list[FunctionType]] = {}
         for one in self._functions:
             for name in {one.__name__, one.__code__.co_name}:
@@ -113,6 +115,11 @@ class _Program:
         """All code that a function may run, likewise."""
         return self._reached([_whole(function.__code__, function.__globals__)])
 
+    def _sets_any(self, names: frozenset[str]) -> bool:
+        """Whether the program sets an attribute with one of these names, perhaps to a function with another name."""
+        codes = (code for code in self._codes if not names.isdisjoint(code.co_names))
+        return any(not names.isdisjoint(_attributes_set(code)) for code in codes)
+
     def _reached(self, todo: list[_Code]) -> list[tuple[CodeType, frozenset[str]]] | None:
         found: list[tuple[CodeType, frozenset[str]]] = []
         seen = set[tuple[int, int]]()
@@ -135,7 +142,8 @@ class _Program:
             return None
         if not LOOKUPS.isdisjoint(names) or any(one.startswith(IMPORT) for one in names) or _passes_key(code):
             return None
-        if any(name not in _HARMLESS and name not in self._by_name for name in _methods_called(code, ahead)):
+        methods = _methods_called(code, ahead)
+        if any(name not in _HARMLESS and name not in self._by_name for name in methods) or self._sets_any(methods):
             return None
         functions = [one for name in names for one in self._by_name.get(name, ())]
         for value in (_global(name, space) for name in _globals_named(code, ahead)):
@@ -187,6 +195,11 @@ def _methods_called(code: CodeType, ahead: Iterable[int]) -> frozenset[str]:
     unpacks = any(one.opname == "CALL_FUNCTION_EX" for one in every)  # what that calls is loaded like any other attribute
     named = (every[index] for index in ahead if every[index].opname in ATTRIBUTES)
     return frozenset(str(one.argval) for one in named if unpacks or _is_method(one))
+
+
+@cached_by_code
+def _attributes_set(code: CodeType) -> frozenset[str]:
+    return frozenset(str(one.argval) for one in instructions_of(code) if one.opname == "STORE_ATTR")
 
 
 @cached_by_code
