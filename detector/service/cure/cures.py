@@ -85,7 +85,11 @@ class Plan:
         if not self.possible:
             unable = next(victim for victim in self.victims if not victim.aborted)
             return f"nothing can be aborted: {unable.party}: {unable.text}"
-        text = f"aborting {who} frees {counted(len(self.freed), 'other party', 'other parties')}"
+        unsure = [victim.party for victim in self.victims if victim.text == _THREAD]
+        others = counted(len(self.freed), "other party", "other parties")
+        text = f"aborting {who} {'would free' if unsure else 'frees'} {others}"
+        if unsure:
+            text = f"{text}, if {unsure[0]} waits for a call"
         again = f"{self.queued} of them {'is' if self.queued == 1 else 'are'} queued for a worker and may deadlock again"
         return f"{text}; {again}" if self.queued else text
 

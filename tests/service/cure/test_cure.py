@@ -141,6 +141,8 @@ async def test_a_preview_does_not_promise_to_abort_a_call_that_a_victim_may_not_
         name = await stuck_in(detector, a)
         plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
         assert plan.victims[0].text.startswith(told)
+        unsure = f"would free 1 other party, if {plan.victims[0].party} waits for a call"
+        assert plan.text == f"aborting 1 call {'frees 1 other party' if kind == 'task' else unsure}"
         done = await detector.stub.Cure(pb.CureRequest(incident=name), timeout=30)
         assert done.text == f"nothing was aborted, and snapshot {done.snapshot} still shows {name}"
 
