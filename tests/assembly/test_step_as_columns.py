@@ -57,6 +57,7 @@ def _by_rows(records: list[bytes], monkeypatch: pytest.MonkeyPatch, *, late: boo
         return step(records, late=late)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("deadlocks", "gone"), [(0, 0), (0, 7), (10, 0)])
 @pytest.mark.parametrize("late", [True, False])
 def test_columns_and_objects_give_the_same_result(

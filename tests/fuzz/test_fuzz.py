@@ -24,6 +24,7 @@ def test_the_corpus_is_accepted_or_refused(name: str) -> None:
         run(name, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_any_bytes_are_accepted_or_refused(name: str) -> None:
     @SHORT
@@ -34,6 +35,7 @@ def test_any_bytes_are_accepted_or_refused(name: str) -> None:
     any_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TARGETS if corpus(name)])
 def test_corrupted_valid_input_is_accepted_or_refused(name: str) -> None:
     good = corpus(name)

@@ -64,6 +64,7 @@ assert len(found) == 20_000 and all(below == ({"[one]" if "chain" in call else "
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", ["future.remove_done_callback(done)", "[future.add_done_callback(print) for _ in range(50)]"]
 )

@@ -105,6 +105,7 @@ _PROGRAM = """
 
 
 @needs_reading
+@pytest.mark.slow
 def test_frames_that_end_while_they_are_read_do_no_harm() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(_PROGRAM)], check=False, capture_output=True, text=True, timeout=60
