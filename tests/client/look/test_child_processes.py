@@ -322,7 +322,7 @@ def test_a_daemon_of_a_program_that_was_started_by_run_is_active(called: Agent, 
     wait_until(lambda: children_at_work(called) == [])
 
 
-@pytest.mark.parametrize("started", [None, "1", f"{os.getpid()}0"])
+@pytest.mark.parametrize("started", [None, "1", f"{os.getpid()}0"], ids=["none", "process 1", "another one"])
 def test_a_daemon_of_another_program_does_not_count(tmp_path: Path, is_run: str, started: str | None) -> None:
     ends, begun = tmp_path / "end", listing.boot_ticks()
     leave_daemon(ends, is_run)

@@ -76,13 +76,15 @@ class Service:
 service = Service()
 ready = service.ready
 """
-_MORE_STATE = """
+_NEVER = """
 def never():
     return False
-
+"""
+_SET_IT = """
 def set_it(*_):
     ready.set()
-
+"""
+_WRAPPED = """
 def wraps(function):
     def inner():
         function()
@@ -92,22 +94,34 @@ def wraps(function):
 @wraps
 def wrapped():
     pass
-
+"""
+_BEGINS = """
 class Begins:
     def __init__(self):
         ready.set()
 
+class Derived(Begins):
+    pass
+"""
+_UPDATES = """
 class Updates:
     def __init__(self):
         self.update = set_it
-
-Service.begun = property(lambda self: never() and ready.set())
-kept, hook, hooks, key = [ready.set], set_it, [set_it], set_it
-service.hook = set_it
+"""
+_BY_DEFAULT = """
+import collections
+by_default = collections.defaultdict(lambda: never() and ready.set())
 """
 _PROGRAM = """
 import time
 from app import state
+
+def act_later(again=True):
+    if not again:
+        state.ready.set()
+    time.sleep(0.05)
+    if state.never():
+        act_later(False)
 
 def look():
     while True:
@@ -128,38 +142,45 @@ def finish():
         "state.service.status()",
         "set(state.service.names)",
         "state.service.names.append(state.ready)",
+        "state.never() and print(state.service.names, f'{state.service.status():>8}')",
     ],
 )
 def test_a_thread_that_only_looks_is_no_way_out(acts: str, tmp_path: Path) -> None:
-    found = told_by(_MAIN, tmp_path, f"{_PROGRAM}\ndef act():\n    {acts}\n", state=_STATE, start=_START)
+    program = _PROGRAM.replace("state.ready.set()", "print()")
+    found = told_by(_MAIN, tmp_path, f"{program}\ndef act():\n    {acts}\n", state=f"{_STATE}{_NEVER}", start=_START)
     assert found == []
 
 
 @needs_memory
 @pytest.mark.parametrize(
-    "acts",
+    ("acts", "state"),
     [
-        "state.never() and state.ready.set()",
-        "state.never() and state.service.begin()",
-        "state.never() and getattr(state.ready, 's' + 'et')()",
-        "state.never() and getattr(state.service, 'be' + 'gin')()",
-        "state.never() and eval('state.ready.set()')",
-        "state.never() and state.kept[0]()",
-        "state.never() and list(map(type(state.ready).set, [state.ready]))",
-        "state.never() and state.hook()",
-        "state.never() and state.service.hook()",
-        "state.never() and state.Updates().update()",
-        "state.never() and [one() for one in state.hooks]",
-        "state.never() and sorted(state.service.names, key=state.key)",
-        "state.service.begun",
-        "state.never() and state.wrapped()",
-        "state.never() and state.Begins()",
-        "state.never() and __import__('app.state')",
+        ("state.never() and state.ready.set()", ""),
+        ("state.never() and state.service.begin()", ""),
+        ("state.never() and getattr(state.ready, 's' + 'et')()", ""),
+        ("state.never() and getattr(state.service, 'be' + 'gin')()", ""),
+        ("state.never() and eval('state.ready.set()')", ""),
+        ("state.never() and __import__('app.state')", ""),
+        ("state.never() and list(map(type(state.ready).set, [state.ready]))", ""),
+        ("state.never() and state.kept[0]()", "kept = [ready.set]"),
+        ("state.never() and state.hook()", f"{_SET_IT}hook = set_it"),
+        ("state.never() and state.service.hook()", f"{_SET_IT}service.hook = set_it"),
+        ("state.never() and state.Updates().update()", f"{_SET_IT}{_UPDATES}"),
+        ("state.never() and [one() for one in state.hooks]", f"{_SET_IT}hooks = [set_it]"),
+        ("state.never() and sorted(state.service.names, key=state.key)", f"{_SET_IT}key = set_it"),
+        ("state.service.begun", "Service.begun = property(lambda self: never() and ready.set())"),
+        ("state.service.begun", f"{_SET_IT}Service.begun = property(set_it)"),
+        ("'{0.begun}'.format(state.service)", f"{_SET_IT}Service.begun = property(set_it)"),
+        ("state.never() and state.wrapped()", _WRAPPED),
+        ("state.never() and state.Begins()", _BEGINS),
+        ("state.never() and state.Derived()", _BEGINS),
+        ("state.by_default['a']", _BY_DEFAULT),
+        ("act_later()", ""),
     ],
 )
-def test_a_thread_that_may_end_the_wait_is_a_way_out(acts: str, tmp_path: Path) -> None:
-    state = f"{_STATE}{_MORE_STATE}"
-    found = told_by(_MAIN, tmp_path, f"{_PROGRAM}\ndef act():\n    {acts}\n", state=state, start=_START.replace("30.0", "4.0"))
+def test_a_thread_that_may_end_the_wait_is_a_way_out(acts: str, state: str, tmp_path: Path) -> None:
+    start = _START.replace("30.0", "3.0")
+    found = told_by(_MAIN, tmp_path, f"{_PROGRAM}\ndef act():\n    {acts}\n", state=f"{_STATE}{_NEVER}{state}\n", start=start)
     assert found is None or "looker" in found
 
 

@@ -48,6 +48,12 @@ def census() -> tuple[list[FunctionType], list[Any]]:
     return functions, paused
 
 
+def properties() -> list[Any]:
+    """All properties of the process."""
+    with no_collection:
+        return [one for one in objects_of(frozenset({property})) if type(one) is property]
+
+
 @cached_by_code
 def comes_by_anything(code: CodeType) -> bool:
     """Whether it is application code that asks for all threads, frames or objects."""

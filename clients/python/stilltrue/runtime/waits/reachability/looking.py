@@ -9,7 +9,8 @@ Rules:
    strings, numbers and collections, by names that the application gives to no attribute of its own. What it prints or logs to
    may be the application's own, which counts as called.
 3. None of that code mentions what ends the wait. Nor does any method of the application's own that runs without being named
-   (``__repr__``, ``__del__``; ``__exit__`` if that code has blocks), nor any function that wraps another.
+   (``__repr__``, ``__del__``, a property; ``__exit__`` if that code has blocks), nor any lambda, nor any function that wraps
+   another.
 
 Anything else may end the wait.
 """
@@ -20,9 +21,11 @@ import builtins
 import queue
 import sys
 import threading
+from abc import ABCMeta
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from enum import EnumMeta
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -34,19 +37,23 @@ from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_fro
 from stilltrue.runtime.look.code.lookups import LOOKUPS, calls_values, calls_values_at, may_run_any_code, may_see_any_object
 from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, VARIABLES, WITH, words_in
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
+from stilltrue.runtime.waits.reachability.code_names import properties
 
 CODES_MAX = 200
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _MODULES = frozenset({"collections", "datetime", "logging", "math", "random", "statistics", "string", "sys", "time"})
 _PLAIN = (bool, bytes, Counter, datetime, deque, dict, float, frozenset, int, list, set, str, timedelta, tuple)
 _OF_WAITS = ("builtins", "threading", "queue", "_thread", "_queue")
+_BASES = (*_OF_WAITS, "abc", "enum", "typing", "collections")
+_METACLASSES = (type, ABCMeta, EnumMeta)
 _CALLING_BACK = frozenset(
     {"map", "filter", "iter", "reduce", "__import__", "eval", "exec", "compile", "input", "breakpoint", "type"}
 )
 """Builtins that may call what they are given, or what the program has replaced."""
 _HARMLESS = frozenset(
     {
-        *(name for kind in _PLAIN for name in vars(kind) if not name.startswith("_")),
+        # but for format(), which gets attributes by text
+        *(name for kind in _PLAIN for name in vars(kind) if not name.startswith(("_", "format"))),
         *("is_set", "is_alive", "locked", "qsize", "empty", "full"),
         *("sleep", "time", "monotonic", "perf_counter", "strftime", "wait"),
         *("debug", "info", "warning", "error", "exception", "critical", "log", "flush", "write"),
@@ -97,8 +104,12 @@ class _Program:
             code = one.__code__
             name = code.co_name
             dunder = name.startswith("__") and name.endswith("__") and name not in _MAKING
-            if (dunder and (blocks or name not in _OF_BLOCKS)) or (code.co_freevars and calls_values(code)):
+            wraps = bool(code.co_freevars) and calls_values(code)
+            if name == "<lambda>" or wraps or (dunder and (blocks or name not in _OF_BLOCKS)):
                 yield one
+        for thing in properties():
+            every = (thing.fget, thing.fset, thing.fdel)
+            yield from (one for one in every if type(one) is FunctionType and is_own_code(one.__code__))
 
     def reached_by(self, frames: Iterable[FrameType]) -> list[tuple[CodeType, frozenset[str]]] | None:
         """All code that the rest of these frames may run, with the names that it uses; None if that is not known."""
@@ -122,10 +133,10 @@ class _Program:
 
     def _reached(self, todo: list[_Code]) -> list[tuple[CodeType, frozenset[str]]] | None:
         found: list[tuple[CodeType, frozenset[str]]] = []
-        seen = set[tuple[int, int]]()
+        seen = set[tuple[int, int, tuple[int, ...]]]()
         while todo:
             code, space, names, ahead = todo.pop()
-            if (key := (id(code), id(space))) in seen:
+            if (key := (id(code), id(space), ahead)) in seen:
                 continue
             called = self._called(code, space, names, ahead)
             if called is None or len(found) >= CODES_MAX:
@@ -149,11 +160,11 @@ class _Program:
         for value in (_global(name, space) for name in _globals_named(code, ahead)):
             if type(value) is FunctionType and is_own_code(value.__code__):
                 functions.append(value)
-            elif issubclass(type(value), type) and compat.module_of(value) not in (*_MODULES, "builtins"):
-                made = [value.__dict__.get(name) for name in _MAKING]
-                functions += [one for one in made if type(one) is FunctionType]
-                if not any(is_own_code(one.__code__) for one in value.__dict__.values() if type(one) is FunctionType):
+            elif issubclass(type(value), type) and is_of_own_module(value):
+                made = _made_by(value)
+                if made is None:
                     return None
+                functions += made
             elif not _is_harmless(value):
                 return None
         functions += called_in_places(code, names)
@@ -170,6 +181,15 @@ def _global(name: str, space: dict[str, Any]) -> Any:
     return space[name] if name in space else vars(builtins).get(name)
 
 
+def _made_by(kind: type) -> list[FunctionType] | None:
+    """What runs when an object of a class of the application's own is made; None if that is not known."""
+    bases = type.__getattribute__(kind, "__mro__")
+    if type(kind) not in _METACLASSES or not all(is_of_own_module(one) or compat.module_of(one) in _BASES for one in bases):
+        return None
+    every = (type.__getattribute__(one, "__dict__").get(name) for one in bases for name in _MAKING)
+    return [one for one in every if type(one) is FunctionType and is_own_code(one.__code__)]
+
+
 def _is_harmless(value: Any) -> bool:
     """Whether a global that is neither the application's function nor its class runs nothing of the application's."""
     kind = type(value)
@@ -178,7 +198,7 @@ def _is_harmless(value: Any) -> bool:
     if kind is BuiltinFunctionType:
         return value.__name__ not in _CALLING_BACK and compat.module_of(value) in (*_MODULES, "builtins")
     if issubclass(kind, type):
-        return value.__name__ not in _CALLING_BACK
+        return value.__name__ not in _CALLING_BACK and compat.module_of(value) in (*_MODULES, "builtins")
     if callable(value):
         return False
     return compat.module_of(kind) in (*_MODULES, *_OF_WAITS) or is_of_own_module(kind)
