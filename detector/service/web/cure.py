@@ -75,7 +75,7 @@ class CurePages:
             plan = await self._preview(id)
         except CureRefusedError as refused:
             return self._refused(id, str(refused), _STATUSES[refused.refusal])
-        return self._render("cure", f"End {id}? - Stilltrue", incident_id=id, plan=plan, secret=self._secret, refused="")
+        return self._render("cure", f"End {id}?", incident_id=id, plan=plan, secret=self._secret, refused="")
 
     async def answer(self, id: str, request: web.BaseRequest) -> Answer:
         """The API: GET previews a cure, POST starts it."""
@@ -106,7 +106,7 @@ class CurePages:
             raise web.HTTPForbidden(reason="this form has expired, or the detector was restarted: reload the page")
 
     def _refused(self, id: str, text: str, status: HTTPStatus) -> Answer:
-        page = self._render("cure", f"{id} - Stilltrue", incident_id=id, plan=None, secret="", refused=text)
+        page = self._render("cure", id, incident_id=id, plan=None, secret="", refused=text)
         return Answer(body=page.body, content_type=page.content_type, status=status)
 
     def _who(self, request: web.BaseRequest) -> str:

@@ -115,11 +115,11 @@ class Pages:
 
     def missing(self) -> Answer:
         """The page for paths that do not exist (any more)."""
-        return replace(self.html("missing", "No such page - Stilltrue"), status=HTTPStatus.NOT_FOUND)
+        return replace(self.html("missing", "No such page"), status=HTTPStatus.NOT_FOUND)
 
     def login(self, *, refused: bool, wanted: str = "/") -> Answer:
         """The login form; ``wanted``: the page to open afterwards; ``refused``: the last token was refused."""
-        answer = self.html("login", "Log in - Stilltrue", refused=refused, wanted=wanted)
+        answer = self.html("login", "Log in", refused=refused, wanted=wanted)
         return replace(answer, status=HTTPStatus.UNAUTHORIZED) if refused else answer
 
     async def _overview(self) -> Answer:
@@ -129,7 +129,7 @@ class Pages:
         snapshots = await self._api.document("snapshots", {"limit": str(_SHOWN_MAX)})
         return self.html(
             "overview",
-            f"{head['text']}{': ' if head['extent'] else ''}{head['extent']} - Stilltrue",
+            f"{head['text']}{': ' if head['extent'] else ''}{head['extent']}",
             live=True,
             icon=_ICONS[head["level"]],
             head=head,
@@ -193,7 +193,7 @@ class Pages:
         open_still = incident["closed"] is None
         return self.html(
             "incident",
-            f"{incident['predicate']} {name}, {'open' if open_still else 'ended'} - Stilltrue",
+            f"{incident['predicate']} {name}, {'open' if open_still else 'ended'}",
             live=open_still or time.time() - read_time(incident["closed"]) < _SETTLING_SECONDS,
             icon=_ICONS["trouble" if open_still else "fine"],
             incident=incident,
@@ -247,6 +247,7 @@ class Pages:
     def html(self, template: str, title: str, *, live: bool = False, icon: str = _NO_ICON, **values: Any) -> Answer:
         """Render a template."""
         page = self._templates.get_template(f"{template}.html.jinja")
+        title = f"{title} - Stilltrue"
         body = page.render(title=title, live=live, icon=icon, now=time.time(), version=self._version(), **values)
         return Answer(body=body + "\n", content_type=_HTML, headers={"Content-Security-Policy": policy(style_policy())})
 

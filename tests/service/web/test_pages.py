@@ -187,6 +187,8 @@ async def test_the_overview_states_the_deadlock_first_and_ages_keep_counting(
             body,
         )
         assert "<title>Deadlocked: 2 services, 2 parties; 2 more wait behind them - Stilltrue</title>" in body
+        for path, title in (("/incidents", "Incidents"), ("/snapshots/1", "Snapshot 1")):
+            assert f"<title>{title} - Stilltrue</title>" in (await detector.fetch(path))[2], "told apart from other tabs"
         async with asyncio.timeout(PATIENCE_SECONDS):  # a question is answered before the rest of its snapshot is evaluated
             while "predicates need facts that no process declares</summary>" not in (await detector.fetch("/"))[2]:
                 pass
