@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from stilltrue.runtime.transport.transport import Transport
 
 _LOGGER = logging.getLogger("stilltrue")
+INSTRUMENTING: list[Agent] = []
+"""The agent of :func:`stilltrue.instrument`, if there is one: at most one in a process."""
 FORK_SECONDS_MAX = 0.5
 """How long a fork may wait for the agent's session to end."""
 Wrapped = TypeVar("Wrapped")
@@ -155,8 +157,18 @@ class Agent:
                     live, settings, look, self._rename, sight, self.transport, cure, stacks, search, self._kind
                 )
                 self._connection.start()
+                self._warn_if_second()
                 process_hooks.say_goodbye_in_children(self.close)
         return self
+
+    def _warn_if_second(self) -> None:
+        text = (
+            "this process is a member already, as %s (stilltrue run, instrument()); it joins again as %s, and neither sees all "
+            "of it: use the agent that stilltrue.instrument() returns, or start the program without stilltrue run"
+        )
+        for first in INSTRUMENTING:
+            if first is not self:
+                LOG.warning(text, first.live.recorder.process.instance, self._process.instance)
 
     def close(self) -> None:
         """Say goodbye to the detector and disconnect: the process is no longer a member. Idempotent."""

@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from stilltrue.agent import Agent
+from stilltrue.agent import INSTRUMENTING, Agent
 from stilltrue.http import instrumented_methods
 from stilltrue.runtime.deferral import Deferred, deferred
 from stilltrue.runtime.introspection import faulthandler_exit
@@ -51,6 +51,7 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
         if _STATE.agent is None:
             agent = Agent(service, **settings)
             _STATE.agent = agent
+            INSTRUMENTING[:] = [agent]
             channel = functools.partial(_channel, agent)
             replaced = dict(
                 [
@@ -77,6 +78,7 @@ def uninstrument() -> None:
             undo()
         _STATE.undo.clear()
         agent, _STATE.agent = _STATE.agent, None
+        INSTRUMENTING.clear()
     if agent is not None:
         agent.close()
 

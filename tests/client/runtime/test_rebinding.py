@@ -141,3 +141,21 @@ def test_instrument_rebinds_earlier_imports_and_warns_of_earlier_objects() -> No
         "Channel",
         "0",
     ]
+
+
+TWICE = """
+import logging, sys
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+import stilltrue
+first = stilltrue.instrument("first", instance="first", detector="127.0.0.1:1").start()
+with stilltrue.Agent("second", instance="second", detector="127.0.0.1:1"):
+    pass
+first.close()
+"""
+
+
+def test_a_second_agent_beside_the_instrumenting_one_warns() -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=60, check=True)
+    (line,) = [line for line in done.stdout.splitlines() if "joins again" in line]
+    assert "as first (stilltrue run, instrument())" in line
+    assert "use the agent that stilltrue.instrument() returns" in line
