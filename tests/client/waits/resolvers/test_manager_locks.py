@@ -24,7 +24,10 @@ from tests.client.look.worlds import look_at, of, report_when
 from tests.client.waits.conftest import Front
 from tests.client.waits.resolvers.test_shared_locks import acquire, acquire_in_time, enter, hold_by_bracket, hold_in_block
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the name of the machine is Linux's")
+pytestmark = [
+    pytest.mark.usefixtures("only_this_file_counts"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the name of the machine is Linux's"),
+]
 T = TypeVar("T")
 SPAWN = multiprocessing.get_context("spawn")
 
