@@ -126,7 +126,7 @@ async def test_leases_are_extended_by_the_time_the_loop_was_blocked() -> None:
     told: list[float] = []
 
     class Driver:
-        def expire(self, stalled_seconds: float) -> None:
+        def expire_leases(self, stalled_seconds: float) -> None:
             told.append(stalled_seconds)
 
     task = asyncio.create_task(_expire(cast("Any", Driver()), 0.2, Log("test")))
