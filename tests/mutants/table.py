@@ -2590,6 +2590,27 @@ MUTANTS = (
         "tests/client/waits/test_stopped_loops.py::test_a_thread_has_the_loop_that_was_set_for_it",
     ),
     Mutant(
+        "a thread that looks hands nothing on",
+        "stilltrue.runtime.waits.reachability.thread_waits",
+        "return reachers - MARKS - looking | begun",
+        "return reachers - MARKS - looking",
+        "tests/client/waits/test_lookers.py::test_one_to_whom_it_may_hand_the_object_is_a_way_out",
+    ),
+    Mutant(
+        "a worker at an item of its loop is idle",
+        "stilltrue.runtime.waits.reachability.idle_loops",
+        "            if _is_at_item(frame):\n                return False\n",
+        "",
+        "tests/client/waits/test_idle_loops.py::test_a_thread_that_waits_in_a_loop_is_idle_unless_it_is_at_work_on_an_item",
+    ),
+    Mutant(
+        "of tasks that await one future, one is looked at",
+        "stilltrue.runtime.waits.reachability.task_waits",
+        "or id(task) in self._candidates:",
+        "or any(one.future() is future for one in self._candidates.values()):",
+        "tests/client/waits/test_task_waits.py::test_tasks_that_await_one_future_are_each_seen",
+    ),
+    Mutant(
         "a method of a server runs no loop that it can reach",
         "stilltrue.runtime.waits.reachability.thread_waits",
         "    if waking and LOOP_TO_RUN in reachers:",

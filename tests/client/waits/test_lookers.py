@@ -151,36 +151,38 @@ def test_a_thread_that_only_looks_is_no_way_out(acts: str, tmp_path: Path) -> No
     assert found == []
 
 
+WAYS = {
+    "it sets": ("state.never() and state.ready.set()", ""),
+    "a method": ("state.never() and state.service.begin()", ""),
+    "a text": ("state.never() and getattr(state.ready, 's' + 'et')()", ""),
+    "a method by a text": ("state.never() and getattr(state.service, 'be' + 'gin')()", ""),
+    "any code": ("state.never() and eval('state.ready.set()')", ""),
+    "an import": ("state.never() and __import__('app.state')", ""),
+    "a map": ("state.never() and list(map(type(state.ready).set, [state.ready]))", ""),
+    "a kept method": ("state.never() and state.kept[0]()", "kept = [ready.set]"),
+    "an item": ("state.never() and state.kept[0]()", f"{_SET_IT}kept = [set_it]"),
+    "another name": ("state.never() and state.hook()", f"{_SET_IT}hook = set_it"),
+    "an attribute": ("state.never() and state.service.hook()", f"{_SET_IT}service.hook = set_it"),
+    "an attribute named like a method": ("state.never() and state.Updates().update()", f"{_SET_IT}{_UPDATES}"),
+    "each of several": ("state.never() and [one() for one in state.hooks]", f"{_SET_IT}hooks = [set_it]"),
+    "a key": ("state.never() and sorted(state.service.names, key=state.key)", f"{_SET_IT}key = set_it"),
+    "a property": ("state.service.begun", "Service.begun = property(lambda self: never() and ready.set())"),
+    "a property with another name": ("state.service.begun", f"{_SET_IT}Service.begun = property(set_it)"),
+    "a property by a text": ("'{0.begun}'.format(state.service)", f"{_SET_IT}Service.begun = property(set_it)"),
+    "a wrapper": ("state.never() and state.wrapped()", _WRAPPED),
+    "a constructor": ("state.never() and state.Begins()", _BEGINS),
+    "an inherited constructor": ("state.never() and state.Derived()", _BEGINS),
+    "a default": ("state.by_default['a']", _BY_DEFAULT),
+    "what it has behind it": ("act_later()", ""),
+}
+
+
 @needs_memory
-@pytest.mark.parametrize(
-    ("acts", "state"),
-    [
-        ("state.never() and state.ready.set()", ""),
-        ("state.never() and state.service.begin()", ""),
-        ("state.never() and getattr(state.ready, 's' + 'et')()", ""),
-        ("state.never() and getattr(state.service, 'be' + 'gin')()", ""),
-        ("state.never() and eval('state.ready.set()')", ""),
-        ("state.never() and __import__('app.state')", ""),
-        ("state.never() and list(map(type(state.ready).set, [state.ready]))", ""),
-        ("state.never() and state.kept[0]()", "kept = [ready.set]"),
-        ("state.never() and state.hook()", f"{_SET_IT}hook = set_it"),
-        ("state.never() and state.service.hook()", f"{_SET_IT}service.hook = set_it"),
-        ("state.never() and state.Updates().update()", f"{_SET_IT}{_UPDATES}"),
-        ("state.never() and [one() for one in state.hooks]", f"{_SET_IT}hooks = [set_it]"),
-        ("state.never() and sorted(state.service.names, key=state.key)", f"{_SET_IT}key = set_it"),
-        ("state.service.begun", "Service.begun = property(lambda self: never() and ready.set())"),
-        ("state.service.begun", f"{_SET_IT}Service.begun = property(set_it)"),
-        ("'{0.begun}'.format(state.service)", f"{_SET_IT}Service.begun = property(set_it)"),
-        ("state.never() and state.wrapped()", _WRAPPED),
-        ("state.never() and state.Begins()", _BEGINS),
-        ("state.never() and state.Derived()", _BEGINS),
-        ("state.by_default['a']", _BY_DEFAULT),
-        ("act_later()", ""),
-    ],
-)
-def test_a_thread_that_may_end_the_wait_is_a_way_out(acts: str, state: str, tmp_path: Path) -> None:
-    start = _START.replace("30.0", "3.0")
-    found = told_by(_MAIN, tmp_path, f"{_PROGRAM}\ndef act():\n    {acts}\n", state=f"{_STATE}{_NEVER}{state}\n", start=start)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_thread_that_may_end_the_wait_is_a_way_out(way: str, tmp_path: Path) -> None:
+    acts, state = WAYS[way]
+    program, start = f"{_PROGRAM}\ndef act():\n    {acts}\n", _START.replace("30.0", "3.0")
+    found = told_by(_MAIN, tmp_path, program, state=f"{_STATE}{_NEVER}{state}\n", start=start)
     assert found is None or "looker" in found
 
 
@@ -238,15 +240,14 @@ from app import state
 def look():
     while True:
         time.sleep(0.05)
-        state.service.kept.append(state.ready)
+        if state.never():
+            state.given.append(state.ready)
 
 def finish():
     while True:
         time.sleep(0.05)
-        for one in state.service.kept:
-            if one is None:
-                one.set()
+        for one in state.given:
+            one.set()
 """
-    found = told_by(_MAIN, tmp_path, program, state=_STATE, start=_START)
-    assert found is not None
-    assert "finisher" in found
+    found = told_by(_MAIN, tmp_path, program, state=f"{_STATE}{_NEVER}given = []\n", start=_START)
+    assert found == ["finisher"]
