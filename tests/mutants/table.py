@@ -2606,8 +2606,8 @@ MUTANTS = (
     Mutant(
         "of tasks that await one future, one is looked at",
         "stilltrue.runtime.waits.reachability.task_waits",
-        "or id(task) in self._candidates:",
-        "or any(one.future() is future for one in self._candidates.values()):",
+        "                self._candidates[id(task)] = one",
+        "                self._candidates[id(future)] = one",
         "tests/client/waits/test_task_waits.py::test_tasks_that_await_one_future_are_each_seen",
     ),
     Mutant(
