@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "a kept event.set is mentioned by whoever calls it",
         "stilltrue.runtime.waits.reachability.thread_reach",
-        "    if REQUESTS in reachers and by_method:",
+        "if REQUESTS in reachers and by_method:",
         "if False:",
         "tests/client/waits/test_requests_to_come.py::test_a_kept_method_that_ends_the_wait_makes_it_unknown",
     ),
