@@ -308,7 +308,9 @@ def _with_others_acts(
     looking = _looking_among(reachers, who, waking, found) if KEPT_METHOD not in reachers else frozenset[int]()
     if REQUESTS not in reachers and not looking:
         return reachers - MARKS
-    begun = begun_by_requests(waking, found.running, found.loops)
+    if waking not in found.begun:
+        found.begun[waking] = begun_by_requests(waking, found.running, found.loops)
+    begun = found.begun[waking]
     if begun is None:
         return None if REQUESTS in reachers else reachers - MARKS
     return reachers - MARKS - looking | begun
@@ -325,10 +327,14 @@ def _looking_among(
     reachers: frozenset[int | Task], who: int | Task, waking: frozenset[str], found: LeadingObjects
 ) -> frozenset[int]:
     """The threads among ``reachers`` that run, or wait for a time, and whose code ends no such wait."""
-    every = ((one, found.running.get(one, ())) for one in reachers if isinstance(one, int) and one != who) if waking else ()
-    running = [(one, frames) for one, frames in every if awaited_in(one, frames) is None]
+    others = [one for one in reachers if isinstance(one, int) and one != who] if waking else []
+    known = found.looking
+    new = [one for one in others if (one, waking) not in known]
+    running = [(one, frames) for one in new if awaited_in(one, frames := found.running.get(one, ())) is None]
     functions = census()[0] if running else []
-    return frozenset(one for one, frames in running if only_looks(frames, waking, functions))
+    known.update({(one, waking): False for one in new})
+    known.update({(one, waking): only_looks(frames, waking, functions) for one, frames in running})
+    return frozenset(one for one in others if known[one, waking])
 
 
 def _ref(thing: Any) -> OwnRef | None:
