@@ -307,6 +307,15 @@ def daemons(ends: Path, begun: int) -> list[listing.ChildProcess]:
     return [one for one in listing.orphans(begun, ()) if one.name == "sh" and str(ends).encode() in command_line_of(one.pid)]
 
 
+def one_daemon(folder: Path, is_run: str) -> tuple[Path, int, listing.ChildProcess]:
+    """Leave a daemon behind: the file that ends it, the clock ticks before it began, and its process."""
+    ends, begun = folder / "end", listing.boot_ticks()
+    leave_daemon(ends, is_run)
+    wait_until(lambda: len(daemons(ends, begun)) == 1)
+    (daemon,) = daemons(ends, begun)
+    return ends, begun, daemon
+
+
 @pytest.fixture
 def is_run(monkeypatch: pytest.MonkeyPatch) -> str:
     """The tests' process was started by `stilltrue run`, so to say, and its children know."""
@@ -335,10 +344,7 @@ def test_a_daemon_of_another_program_does_not_count(tmp_path: Path, is_run: str,
 
 
 def test_a_daemon_counts_only_from_its_beginning_and_without_its_children(tmp_path: Path, is_run: str) -> None:
-    ends, begun = tmp_path / "end", listing.boot_ticks()
-    leave_daemon(ends, is_run)
-    wait_until(lambda: len(daemons(ends, begun)) == 1)
-    (daemon,) = daemons(ends, begun)
+    ends, begun, daemon = one_daemon(tmp_path, is_run)
     wait_until(lambda: listing.children_of(daemon.pid) != [])
     assert {one.pid for one in listing.orphans(begun, ())}.isdisjoint(listing.children_of(daemon.pid))
     assert daemons(ends, daemon.started + 1) == []
@@ -349,10 +355,7 @@ def test_a_daemon_counts_only_from_its_beginning_and_without_its_children(tmp_pa
 def test_a_daemon_that_was_left_to_process_1_counts_though_that_is_the_program(
     tmp_path: Path, is_run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends, begun = tmp_path / "end", listing.boot_ticks()
-    leave_daemon(ends, is_run)
-    wait_until(lambda: len(daemons(ends, begun)) == 1)
-    (daemon,) = daemons(ends, begun)
+    ends, begun, daemon = one_daemon(tmp_path, is_run)
     has_started, stat_of = listing._has_started, listing._stat_of
     session_of_first = ["1"]
 
@@ -373,10 +376,7 @@ def test_a_daemon_that_was_left_to_process_1_counts_though_that_is_the_program(
 def test_a_process_that_was_put_here_from_outside_does_not_count(
     tmp_path: Path, is_run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends, begun = tmp_path / "end", listing.boot_ticks()
-    leave_daemon(ends, is_run)
-    wait_until(lambda: len(daemons(ends, begun)) == 1)
-    (daemon,) = daemons(ends, begun)
+    ends, begun, daemon = one_daemon(tmp_path, is_run)
     stat_of = listing._stat_of
 
     def as_a_probe(pid: str) -> tuple[str, list[str]]:
