@@ -142,12 +142,13 @@ def finish():
         "state.service.status()",
         "set(state.service.names)",
         "state.service.names.append(state.ready)",
+        "state.stop.wait(0.01)",
         "state.never() and print(state.service.names, f'{state.service.status():>8}')",
     ],
 )
 def test_a_thread_that_only_looks_is_no_way_out(acts: str, tmp_path: Path) -> None:
-    program = _PROGRAM.replace("state.ready.set()", "print()")
-    found = told_by(_MAIN, tmp_path, f"{program}\ndef act():\n    {acts}\n", state=f"{_STATE}{_NEVER}", start=_START)
+    program, state = _PROGRAM.replace("state.ready.set()", "print()"), f"{_STATE}{_NEVER}stop = threading.Event()\n"
+    found = told_by(_MAIN, tmp_path, f"{program}\ndef act():\n    {acts}\n", state=state, start=_START)
     assert found == []
 
 
@@ -173,6 +174,10 @@ WAYS = {
     "a constructor": ("state.never() and state.Begins()", _BEGINS),
     "an inherited constructor": ("state.never() and state.Derived()", _BEGINS),
     "a default": ("state.by_default['a']", _BY_DEFAULT),
+    "a barrier's action": (
+        "state.barrier.wait()",
+        f"{_SET_IT}barrier = threading.Barrier(1, action=set_it if never() else int)",
+    ),
     "what it has behind it": ("act_later()", ""),
 }
 

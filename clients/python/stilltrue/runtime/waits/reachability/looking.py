@@ -7,7 +7,7 @@ Rules:
    names by text, nor imports anything, nor calls what is in a variable, nor passes a ``key``.
 2. Of other code it calls only what runs nothing of the application's: builtins, functions of some modules, and methods of
    strings, numbers and collections, by names that the application gives to no attribute of its own. What it prints or logs to
-   may be the application's own, which counts as called.
+   may be the application's own, which counts as called. It waits only at events and conditions that are globals.
 3. None of that code mentions what ends the wait. Nor does any method of the application's own that runs without being named
    (``__repr__``, ``__del__``, a property; ``__exit__`` if that code has blocks), nor any lambda, nor any function that wraps
    another.
@@ -36,7 +36,7 @@ from stilltrue.runtime.look.called_code.indirect_calls import called_in_places
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_from
 from stilltrue.runtime.look.code.lookups import LOOKUPS, calls_values, calls_values_at, may_run_any_code, may_see_any_object
 from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, VARIABLES, WITH, words_in
-from stilltrue.runtime.waits.holders.with_blocks import instructions_of
+from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
 from stilltrue.runtime.waits.reachability.code_names import properties
 
 CODES_MAX = 200
@@ -55,7 +55,7 @@ _HARMLESS = frozenset(
         # but for format(), which gets attributes by text
         *(name for kind in _PLAIN for name in vars(kind) if not name.startswith(("_", "format"))),
         *("is_set", "is_alive", "locked", "qsize", "empty", "full"),
-        *("sleep", "time", "monotonic", "perf_counter", "strftime", "wait"),
+        *("sleep", "time", "monotonic", "perf_counter", "strftime"),
         *("debug", "info", "warning", "error", "exception", "critical", "log", "flush", "write"),
     }
 )
@@ -126,6 +126,10 @@ class _Program:
         """All code that a function may run, likewise."""
         return self._reached([_whole(function.__code__, function.__globals__)])
 
+    def _knows(self, methods: frozenset[str]) -> bool:
+        """Whether methods with these names run nothing but what is known."""
+        return all(name in _HARMLESS or name in self._by_name for name in methods) and not self._sets_any(methods)
+
     def _sets_any(self, names: frozenset[str]) -> bool:
         """Whether the program sets an attribute with one of these names, perhaps to a function with another name."""
         codes = (code for code in self._codes if not names.isdisjoint(code.co_names))
@@ -153,8 +157,7 @@ class _Program:
             return None
         if not LOOKUPS.isdisjoint(names) or any(one.startswith(IMPORT) for one in names) or _passes_key(code):
             return None
-        methods = _methods_called(code, ahead)
-        if any(name not in _HARMLESS and name not in self._by_name for name in methods) or self._sets_any(methods):
+        if not (_waits_at_events(code, space, ahead) and self._knows(_methods_called(code, ahead) - {"wait"})):
             return None
         functions = [one for name in names for one in self._by_name.get(name, ())]
         for value in (_global(name, space) for name in _globals_named(code, ahead)):
@@ -215,6 +218,14 @@ def _methods_called(code: CodeType, ahead: Iterable[int]) -> frozenset[str]:
     unpacks = any(one.opname == "CALL_FUNCTION_EX" for one in every)  # what that calls is loaded like any other attribute
     named = (every[index] for index in ahead if every[index].opname in ATTRIBUTES)
     return frozenset(str(one.argval) for one in named if unpacks or _is_method(one))
+
+
+def _waits_at_events(code: CodeType, space: dict[str, Any], ahead: Iterable[int]) -> bool:
+    """Whether all that a code waits at is an event or condition that a global names; a barrier has an action."""
+    every = instructions_of(code)
+    waiting = (index for index in ahead if every[index].opname in ATTRIBUTES and every[index].argval == "wait")
+    kinds = (type(value_of(expression_before(every, index), {}, space)) for index in waiting)
+    return all(kind in (threading.Event, threading.Condition) for kind in kinds)
 
 
 @cached_by_code
