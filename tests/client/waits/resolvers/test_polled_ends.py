@@ -1,17 +1,22 @@
-"""A thread that asks again and again whether another one has ended waits for its end, if its code does nothing else."""
+"""Who asks again and again whether a thread, a future, a task or a process has ended waits for that, and does nothing else."""
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.client.look.worlds import look_at, of, report_when
+from stilltrue.protocol.report import ResourceTarget
+from tests.client.look.worlds import look_at, of, report_of, report_when
 from tests.client.waits.conftest import Front, is_unseen, seen_in, targets
+from tests.client.waits.resolvers.test_locks_of_tasks import Loop, waits_of
 
 OTHER = SimpleNamespace(calls=0)
 
@@ -136,3 +141,146 @@ def test_it_does_not_if_it_may_do_anything_else(
     end = time.monotonic() + 0.6
     assert is_unseen(report_when(front.agent, lambda _: time.monotonic() > end), "thread:waiter")
     front.let_go()
+
+
+def until_done(future: Any) -> None:
+    while not future.done():
+        time.sleep(0.05)
+
+
+def until_done_or_late(future: Any) -> None:
+    end = time.monotonic() + 15
+    while not future.done() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def while_done(future: Any) -> None:
+    while not future.cancelled():
+        time.sleep(0.05)
+        if future.done():
+            break
+
+
+class Hasty(Future[Any]):
+    """A future that says itself whether it is done."""
+
+    def done(self) -> bool:
+        return super().done()
+
+
+def test_who_asks_whether_a_future_is_done_waits_for_the_thread_that_runs_it(front: Front) -> None:
+    with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+        running = pool.submit(front.get, b"")
+        front.wait_for_callers()
+        front.start("waiter", until_done, running)
+        assert targets(front.seen("thread:waiter")) == ["thread:pool_0"]
+        front.start("other", until_done, pool.submit(int))
+        report = report_when(front.agent, lambda report: not is_unseen(report, "thread:other"))
+        assert targets(seen_in(report, "thread:other")) == ["thread:pool_0"]
+        time.sleep(0.2)  # it asks meanwhile
+        seen = of(look_at(front.agent, report), seen_in(report, "thread:other").waiter)
+        assert (seen.unchanged, {one.party for one in seen.ways_out} - {"front/thread:pool_0"}) == (True, set())
+        front.let_go()
+
+
+@pytest.mark.parametrize("wait", [until_done_or_late, while_done])
+def test_who_may_also_stop_asking_waits_for_nobody(front: Front, wait: Callable[..., object]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(front.get, b"")
+        front.wait_for_callers()
+        front.start("waiter", wait, running)
+        end = time.monotonic() + 0.5
+        assert is_unseen(report_when(front.agent, lambda _: time.monotonic() > end), "thread:waiter")
+        front.let_go()
+
+
+def test_a_future_that_says_itself_whether_it_is_done_is_unknown(front: Front) -> None:
+    future = Hasty()
+
+    def complete() -> None:
+        front.get(b"")
+        future.set_result(None)
+
+    front.start("other", complete)
+    front.wait_for_callers()
+    front.start("waiter", until_done, future)
+    end = time.monotonic() + 0.5
+    assert is_unseen(report_when(front.agent, lambda _: time.monotonic() > end), "thread:waiter")
+    front.let_go()
+
+
+def test_who_asks_whether_a_process_is_alive_waits_for_its_end(front: Front) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
+    process.start()
+    front.start("joining", by_join, process)
+    front.start("sleeping", by_sleep, process)
+
+    def resources() -> list[str]:
+        among = [one.among[0] for one in report_of(front.agent).waits if one.waiter.endswith(("joining", "sleeping"))]
+        return [one.resource for one in among if isinstance(one, ResourceTarget)]
+
+    report_when(front.agent, lambda _: len(resources()) == 2)
+    assert all(one.startswith(f"end of process {process.pid}:") for one in resources())
+    process.kill()
+    front.let_go()
+
+
+async def stays(_: Loop) -> None:
+    await asyncio.sleep(1_000)
+
+
+async def asks(loop: Loop) -> None:
+    task = loop.tasks[0]
+    while not task.done():
+        await asyncio.sleep(0.05)
+
+
+async def asks_until_it_is_late(loop: Loop) -> None:
+    task, end = loop.tasks[0], time.monotonic() + 15
+    while not task.done() and time.monotonic() < end:
+        await asyncio.sleep(0.05)
+
+
+async def asks_for_a_while(loop: Loop) -> None:
+    async with asyncio.timeout(1_000):
+        await asks(loop)
+
+
+async def asks_and_counts(loop: Loop) -> None:
+    task, count = loop.tasks[0], 0
+    while not task.done():
+        await asyncio.sleep(0.05)
+        count += 1
+
+
+def test_a_task_that_asks_whether_another_is_done_waits_for_it(front: Front) -> None:
+    loop = Loop(front)
+    loop.run(stays, asks)
+    report = loop.report("t1")
+    assert waits_of(report, "t1") == [["task:t0"]]
+    time.sleep(0.2)  # it asks meanwhile
+    waiter = next(one.waiter for one in report.waits if one.waiter.endswith("task:t1"))
+    seen = of(look_at(front.agent, report), waiter)
+    assert (seen.unchanged, seen.deadline, seen.doubt) == (True, None, "")
+    assert None not in [one.party for one in seen.ways_out]
+    numbers = {one.number for one in report.waits if one.waiter == waiter}
+    assert {one.number for one in loop.report("t1").waits if one.waiter == waiter} == numbers
+    loop.stop()
+
+
+@pytest.mark.parametrize("body", [asks_until_it_is_late, asks_and_counts])
+def test_a_task_that_does_anything_else_waits_for_nobody(front: Front, body: Any) -> None:
+    loop = Loop(front)
+    loop.run(stays, body)
+    end = time.monotonic() + 0.5
+    assert waits_of(report_when(front.agent, lambda _: time.monotonic() > end), "t1") == []
+    loop.stop()
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "timeout"), reason="this Python has no asyncio.timeout")
+def test_a_task_that_asks_within_a_timeout_has_a_deadline(front: Front) -> None:
+    loop = Loop(front)
+    loop.run(stays, asks_for_a_while)
+    wait = next(one for one in loop.report("t1").waits if one.waiter.endswith("task:t1"))
+    assert wait.deadline is not None
+    loop.stop()

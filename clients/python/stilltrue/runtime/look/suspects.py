@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from concurrent.futures import Future
 from types import FrameType
@@ -110,7 +111,8 @@ def _of_task(place: Place) -> list[Any]:
     task = place.task
     found: list[Any] = [task]
     future = blocking_future(task) if task is not None else None
-    if future is not None and (not compat.is_task(future) or compat.is_grpc_task(future)):
+    polls = bool(place.frames) and place.frames[0].f_code is asyncio.sleep.__code__  # the end of its sleep ends no wait
+    if future is not None and not polls and (not compat.is_task(future) or compat.is_grpc_task(future)):
         found.append(future)
     interceptors = interceptor_tasks(future)
     if interceptors is not None:

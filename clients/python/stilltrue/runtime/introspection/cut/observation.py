@@ -191,15 +191,18 @@ class Observer:
 
     def _wait_of_task(self, one: TaskAtCut, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
         task, future = OwnRef(one.task), OwnRef(one.future)
-        still = None if one.wait is None else one.wait.still
+        own, still = (None, None) if one.wait is None else (one.wait.same, one.wait.still)
 
         def same(_: Mapping[int, FrameType]) -> bool:
+            if own is not None:
+                return own()
             waiter, on = task(), future()
             waits = waiter is not None and on is not None and blocking_future(waiter) is on
             return waits and (still is None or still())
 
         begun = now if one.wait is None or one.wait.since is None else one.wait.since
-        number, since = self._number(id(one.task), one.future, begun, same)
+        awaited = one.future if one.wait is None or own is None else one.wait.on
+        number, since = self._number(id(one.task), awaited, begun, same)
         if one.wait is None:
             needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
             return LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.waits.futures.resolver import is_plain, wait_for_completers
@@ -24,6 +25,11 @@ def _read(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
     if awaited is None:
         return None
     on, things, needs_all = awaited
+    return wait_for_results(on, things, stack, view, needs_all=needs_all)
+
+
+def wait_for_results(on: Any, things: tuple[Any, ...], stack: CallStack, view: ProcessView, *, needs_all: bool) -> SeenWait:
+    """The wait of the party with this stack for one or all of these futures or threads; ``on``: the object of the wait."""
     if needs_all and len(things) > 1:
         things = tuple(one for one in things if isinstance(one, threading.Thread) or view.queued(one) is None) or things[:1]
     found = None if needs_all and len(things) > 1 else behind(on, things, view)

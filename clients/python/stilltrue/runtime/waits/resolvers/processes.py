@@ -67,7 +67,7 @@ def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
         return None
     frames = stack.frames
     at_pipe = file_at_child(frames) is not None or connection_at_child(frames) is not None
-    return _wait_for(
+    return wait_for_child(
         pid,
         variables_of(frames[0]).get("self"),
         on=os.waitpid,
@@ -96,7 +96,7 @@ def _read_communicate(stack: CallStack, at: int, _: ProcessView) -> SeenWait | N
         found = next((one for one in frames_of_thread(ident) if one.f_code is code), None)
         return found is not None and variables_of(found).get("self") is weak()
 
-    return _wait_for(pid, process, on=process, same=same)
+    return wait_for_child(pid, process, on=process, same=same)
 
 
 def _read_asyncio(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
@@ -105,10 +105,11 @@ def _read_asyncio(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
     pid = attribute_of(process, "pid")
     if stack.task is None or stack.future is None or type(pid) is not int:
         return None
-    return _wait_for(pid, process, transport, on=stack.future, once=True)
+    return wait_for_child(pid, process, transport, on=stack.future, once=True)
 
 
-def _wait_for(pid: int, *ended_through: Any, **of_wait: Any) -> SeenWait:
+def wait_for_child(pid: int, *ended_through: Any, **of_wait: Any) -> SeenWait:
+    """The wait for the end of a child; ``ended_through``: its objects, through which a party may end it."""
     child = process_at(pid)
     name = None if child is None else name_of(child)
     enders = None if name is None else (ResourceTarget(resource=name),)
