@@ -195,7 +195,7 @@ class Observer:
 
         def same(_: Mapping[int, FrameType]) -> bool:
             if own is not None:
-                return own()
+                return own() and (still is None or still())
             waiter, on = task(), future()
             waits = waiter is not None and on is not None and blocking_future(waiter) is on
             return waits and (still is None or still())
@@ -229,7 +229,7 @@ class Observer:
 
         def same(frames: Mapping[int, FrameType]) -> bool:
             if own is not None:
-                return own()
+                return own() and (still is None or still())
             frame = frames.get(ident)
             if where is not None:
                 return where_is(ident, frame) == where and (still is None or still())

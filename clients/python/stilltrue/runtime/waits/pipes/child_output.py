@@ -48,10 +48,16 @@ def file_at_child(frames: Sequence[FrameType]) -> Any:
     if not frames or not waits_for_child(frames[0].f_code):
         return None
     names = variables_of(frames[0])
-    process = names.get("self")
-    pid = attribute_of(process, "pid")
     outer = [variables_of(one) for one in frames[1:_FRAMES_MAX] if qualname_of(one.f_code) in ("Popen._wait", "Popen.wait")]
-    if names.get("wait_flags") != 0 or type(pid) is not int or any(one.get("timeout") is not None for one in outer):
+    if names.get("wait_flags") != 0 or any(one.get("timeout") is not None for one in outer):
+        return None
+    return file_of_child(names.get("self"))
+
+
+def file_of_child(process: Any) -> Any:
+    """The file of a ``Popen`` at whose other end its child waits; else None."""
+    pid = attribute_of(process, "pid")
+    if type(pid) is not int:
         return None
     for name, call in CALLS_OF_CHILD.items():
         file = attribute_of(process, name)
@@ -81,9 +87,13 @@ def parts_of(file: Any) -> list[Any]:
     return found
 
 
-def still_waits(frames: Sequence[FrameType]) -> Callable[[], bool]:
-    """A function that returns whether the child of a thread with these frames still waits so (rules 1 to 3)."""
-    process = variables_of(frames[0]).get("self")
+def process_of(frames: Sequence[FrameType]) -> Any:
+    """The ``Popen`` for whose end a thread with these frames waits."""
+    return variables_of(frames[0]).get("self")
+
+
+def still_waits(process: Any) -> Callable[[], bool]:
+    """A function that returns whether the child of a ``Popen`` still waits so (rules 1 to 3)."""
     pid = attribute_of(process, "pid")
     found = [(name, descriptor_of(attribute_of(process, name))) for name in CALLS_OF_CHILD]
     ends = [(CALLS_OF_CHILD[name], other_end_at(one)) for name, one in found if one is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, _base, thread
@@ -18,6 +19,7 @@ from stilltrue.runtime.waits.pipes import child_connections, child_files, child_
 from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
 from stilltrue.runtime.waits.reachability.waking import SHUTTING
 from stilltrue.runtime.waits.resolvers.locks import LOCK, RELEASING, lock_acquired
+from stilltrue.runtime.waits.resolvers.polling_loops import Asking, asked_by_thread
 
 WHAT = "an object that only {} can reach"
 Still = Callable[[], bool]
@@ -37,6 +39,7 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     Future.result.__code__: _COMPLETING,
     Future.exception.__code__: _COMPLETING,
 }
+_ASKING = frozenset({"is_set", "wait", "poll"})
 _RUNNING = frozenset({threading.Thread.run.__code__, thread._WorkItem.run.__code__})  # noqa: SLF001 - there is no public one
 _NEVER_IDLE = frozenset(
     one.__code__ for one in (threading.Barrier.wait, queue.Queue.put, queue.Queue.join, Future.result, Future.exception)
@@ -49,7 +52,7 @@ class Awaited:
 
     ``waking``: the names of the operations that end the wait; none for the file of a child process, of which any use does.
     ``never_idle``: no idle thread waits so. ``what``: the wait as text, where ``{}`` stands for who can end it. ``still``:
-    makes, of the thread and its frames, what the second look asks besides.
+    makes, of the thread and its frames, what the second look asks besides. ``asking``: the thread asks again and again.
     """
 
     thing: Any
@@ -57,6 +60,7 @@ class Awaited:
     never_idle: bool = False
     what: str = WHAT
     still: Callable[[int, Sequence[FrameType]], Still] | None = None
+    asking: Asking | None = None
 
     @property
     def is_of_child(self) -> bool:
@@ -69,20 +73,36 @@ def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
     if not frames:
         return None
     if frames[0].f_code is threading.Condition.wait.__code__:
-        return _awaited_in_library(frames) if compat.is_endless_wait(frames[0]) else None
+        return _awaited_in_library(frames) if compat.is_endless_wait(frames[0]) else _asked_about(frames)
     simple = queue_awaited(frames[0])
     if simple is not None:
         return Awaited(simple, _FEEDING)
     lock = lock_acquired(frames) if is_application(frames[0].f_code) else None
     if type(lock) is LOCK and lock.locked():
         return Awaited(lock, RELEASING)
-    return _awaited_at_child(ident, frames)
+    return _asked_about(frames) or _awaited_at_child(ident, frames)
+
+
+def _asked_about(frames: Sequence[FrameType]) -> Awaited | None:
+    """What a thread asks about again and again: an event, or a child at a pipe."""
+    asking = asked_by_thread(frames)
+    thing = None if asking is None else asking.thing()
+    if asking is None or asking.loop.asks not in _ASKING:
+        return None
+    if type(thing) is threading.Event:
+        return Awaited(thing, _WAKING[threading.Event.wait.__code__], asking=asking)
+    if type(thing) is not subprocess.Popen or (file := child_output.file_of_child(thing)) is None:
+        return None
+    weak = OwnRef(thing)
+    still = lambda *_: child_output.still_waits(weak())  # noqa: E731
+    return Awaited(file, never_idle=True, what=child_output.WHAT, still=still, asking=asking)
 
 
 def _awaited_at_child(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
     file = child_output.file_at_child(frames)
     if file is not None:
-        return Awaited(file, never_idle=True, what=child_output.WHAT, still=lambda _, those: child_output.still_waits(those))
+        still = lambda _, those: child_output.still_waits(child_output.process_of(those))  # noqa: E731
+        return Awaited(file, never_idle=True, what=child_output.WHAT, still=still)
     thing = child_connections.connection_at_child(frames)
     if thing is not None:
         weak = OwnRef(thing)

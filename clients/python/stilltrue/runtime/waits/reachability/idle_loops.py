@@ -3,8 +3,8 @@
 Rules:
 
 1. A thread whose code waits in a loop, or reaches a loop that waits likewise, is idle.
-2. A loop that only waits at a condition (``while not ready: condition.wait()``) does not count: it says what the thread waits
-   for.
+2. A loop that only waits at a condition (``while not ready: condition.wait()``), or only asks about an event (``while not
+   event.is_set(): time.sleep(1)``), does not count: it says what the thread waits for.
 3. In the body of a ``for`` loop, the thread is at work on one of several things, unless the loop counts (``range``, ``count``).
 4. So is one whose loop takes items from a queue by another call than that in which it waits.
 """
@@ -24,6 +24,7 @@ from stilltrue.runtime.look.code.instructions_ahead import is_looped, loop_aroun
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.holders.with_blocks import Expression, expression_before, instructions_of, value_of
+from stilltrue.runtime.waits.resolvers.polling_loops import only_asks
 
 _GET = "get"
 _TAKING = frozenset({_GET, "get_nowait"})
@@ -42,7 +43,8 @@ def is_idle(frames: Sequence[FrameType]) -> bool:
             if _is_at_item(frame):
                 return False
             called = _GET if inner is None else inner.co_name  # only a compiled get() has no frame
-            if is_looped(code, at, called) and not (inner is _AT_CONDITION and _only_waits(code, at)):
+            waits = only_asks(code, at) or (inner is _AT_CONDITION and _only_waits(code, at))
+            if is_looped(code, at, called) and not waits:
                 return True
         inner = code
     return False

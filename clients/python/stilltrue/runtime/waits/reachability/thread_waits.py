@@ -11,7 +11,8 @@ Rules:
    thread tries to prove which parties these are (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has
    waited since the previous cut. If the proof fails, it is tried again after twice the time.
 2. A proof is valid while the waiting thread has not run, and the parties that can reach the object are where they were. It is a
-   suspicion: the second look proves it again.
+   suspicion: the second look proves it again. A thread that only asks about the object again and again
+   (:mod:`~stilltrue.runtime.waits.resolvers.polling_loops`) waits for it, too, while it is in the same loop.
 3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
    does not count as waiting. A thread does not park if another of these is about to wake it, or if a party waits for its end,
    its item, its call or its lock. A thread that waits in a loop is an idle worker, unless it is at work on an item
@@ -120,10 +121,14 @@ class _Candidate:
     proof: Proof | None = None
     what: str = WHAT
     still: Callable[[int, Sequence[FrameType]], Still] | None = None
+    same: Callable[[], bool] | None = None
+    """Whether it still asks about the object again and again; None: it must not run at all."""
     since: float = field(default_factory=time.time)
 
     def still_waits(self, frames: Mapping[int, FrameType]) -> bool:
-        """Whether it has not run since."""
+        """Whether it has not run since, or only to ask."""
+        if self.same is not None:
+            return self.thing() is not None and self.same()
         return self.thing() is not None and where_is(self.ident, frames.get(self.ident)) == self.where
 
     def enders(self, running: _Frames, read: dict[int, object]) -> tuple[int | Task, ...] | None:
@@ -197,7 +202,9 @@ class ThreadWaits:
             else:
                 where = where_is(stack.ident, innermost)
                 thing, due = OwnRef(awaited.thing), now + AGAIN_SECONDS
-                found[stack.ident] = _Candidate(stack.ident, where, thing, due, what=awaited.what, still=awaited.still)
+                same = None if awaited.asking is None else awaited.asking.still_in_thread(stack.ident)
+                candidate = _Candidate(stack.ident, where, thing, due, what=awaited.what, still=awaited.still, same=same)
+                found[stack.ident] = candidate
         self._candidates = found
 
     def search(self) -> None:
@@ -241,7 +248,7 @@ def reached_by_themselves(waiting: Mapping[int, OwnRef], until: float) -> frozen
 def _seen(one: _Candidate, thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType]) -> SeenWait:
     """A proved wait for ``thing`` of the thread with these frames."""
     still = None if one.still is None else one.still(one.ident, frames)
-    return SeenWait(on=thing, enders=enders, what=one.what, reached=True, still=still, since=one.since)
+    return SeenWait(on=thing, enders=enders, what=one.what, reached=True, still=still, same=one.same, since=one.since)
 
 
 def proved(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof]:
@@ -330,11 +337,17 @@ def _looking_among(
     others = [one for one in reachers if isinstance(one, int) and one != who] if waking else []
     known = found.looking
     new = [one for one in others if (one, waking) not in known]
-    running = [(one, frames) for one in new if awaited_in(one, frames := found.running.get(one, ())) is None]
+    running = [(one, frames) for one in new if _runs(one, frames := found.running.get(one, ()))]
     functions = census()[0] if running else []
     known.update({(one, waking): False for one in new})
     known.update({(one, waking): only_looks(frames, waking, functions) for one, frames in running})
     return frozenset(one for one in others if known[one, waking])
+
+
+def _runs(ident: int, frames: Sequence[FrameType]) -> bool:
+    """Whether a thread with these frames runs, at least now and then."""
+    awaited = awaited_in(ident, frames)
+    return awaited is None or awaited.asking is not None
 
 
 def _ref(thing: Any) -> OwnRef | None:
