@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -38,6 +38,66 @@ async def test_a_sleeping_task_with_a_reference_to_another_may_cancel_it(world: 
     look = await world.look(body)
     (task,) = look.parties  # the handler itself is running
     assert [holder.split("#")[0] for holder in holders(task)] == ["Do"]
+
+
+class _Job:
+    """What a worker does at each turn."""
+
+    def tick(self) -> None:
+        """Count."""
+
+
+class _Watchdog(_Job):
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+    def tick(self) -> None:
+        self.act()
+
+
+class _Killer(_Job):
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    def tick(self) -> None:
+        self.task.cancel()
+
+
+class _Worker:
+    def __init__(self, job: _Job) -> None:
+        self.job = job
+
+    async def run(self, go: asyncio.Event) -> None:
+        await go.wait()
+        self.job.tick()
+
+
+@pytest.mark.parametrize("at", [0, 5])
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (_Killer, True),
+        (lambda task: _Watchdog(lambda: print(task.cancel())), True),
+        (lambda task: _Watchdog(lambda: print(task.done())), False),
+    ],
+    ids=["another class", "another function", "none"],
+)
+async def test_each_of_several_workers_with_the_same_code_is_looked_at(
+    world: LoopWorld, at: int, job: Callable[[Any], _Job], expected: bool
+) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        jobs: list[_Job] = [_Watchdog(lambda: print(world)) for _ in range(5)]
+        jobs.insert(at, job(task))
+        workers = [asyncio.ensure_future(_Worker(one).run(asyncio.Event())) for one in jobs]
+        try:
+            await task
+        finally:
+            for one in workers:
+                one.cancel()
+
+    look = await world.look(body)
+    assert bool(holders(task_of(look))) is expected
 
 
 async def test_a_task_that_only_awaits_another_is_not_a_way_out(world: LoopWorld) -> None:

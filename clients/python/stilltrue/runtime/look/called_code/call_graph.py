@@ -17,7 +17,7 @@ from collections import ChainMap, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
@@ -42,8 +42,6 @@ from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.names import WITH, markers_in, names_of_own_timers, only_measured_names, words_in
 
-KINDS_WALKS_MAX = 4
-"""Maximum number of such walks per look for the same code: a thousand similar tasks have objects of the same classes."""
 NAMED_DEPTH = 2
 """Depth up to which every word of a function counts, and library code is followed (rule 3)."""
 CODES_MAX = 10_000
@@ -56,6 +54,20 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions before Python 3.12."""
 Reached = tuple[tuple[CodeType, dict[str, Any], int], ...]
 """Code objects with their globals and their depth in the call graph."""
+
+
+class Nearby(NamedTuple):
+    """What decides, besides its names, which code a code may run: a thousand similar tasks have the same.
+
+    ``kinds``: the classes whose methods it may name; ``unnamed``: those whose methods it may run without naming them;
+    ``kept``: further functions that it may call without naming them.
+    """
+
+    kinds: tuple[type, ...]
+    unnamed: tuple[type, ...]
+    kept: tuple[FunctionType, ...]
+
+
 _named_cache: dict[tuple[CodeType, int, tuple[type, ...]], Reached] = {}
 """Cache of this look: the code that a function names, transitively, with its globals."""
 
@@ -125,21 +137,14 @@ def reachable_code(
                 todo.append((within, function.__globals__, depth + 1))
 
 
-def every_reachable_code(
-    code: CodeType,
-    names: dict[str, Any],
-    kinds: tuple[type, ...],
-    ahead: frozenset[str] | None,
-    unnamed: tuple[type, ...],
-    kept: tuple[FunctionType, ...],
-) -> Reached:
+def every_reachable_code(code: CodeType, names: dict[str, Any], nearby: Nearby, ahead: frozenset[str] | None) -> Reached:
     """All of :func:`reachable_code`; cached per look."""
-    key = (code, id(names), kinds, ahead, unnamed, kept)
+    key = (code, id(names), nearby, ahead)
     known = _reached_cache.get(key)
     if known is None:
         if len(_reached_cache) >= _REACHED_MAX:
             _reached_cache.clear()
-        found = tuple(reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept))
+        found = tuple(reachable_code(code, names, nearby.kinds, ahead, unnamed=nearby.unnamed, kept=nearby.kept))
         known = _reached_cache[key] = names, found
     return known[1]
 

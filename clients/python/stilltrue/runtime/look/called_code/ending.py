@@ -30,9 +30,8 @@ from stilltrue.runtime.look.called_code import call_graph, given_to_c
 from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.called_code.call_graph import (
     CODES_MAX,
-    KINDS_WALKS_MAX,
     NAMED_DEPTH,
-    Reached,
+    Nearby,
     every_reachable_code,
     names_in,
     reachable_code,
@@ -59,12 +58,12 @@ _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CANCELS = re.compile(r"^(cancel|throw|set_exception|set_result)$")
 _CALLED = (FunctionType, MethodType, functools.partial)
 _Key = tuple[CodeType, type, frozenset[str] | None]
-_NearKey = tuple[CodeType, type, frozenset[str] | None, frozenset[str] | None]
+_NearKey = tuple[CodeType, frozenset[str] | None, Nearby]
 _mentions_cache: dict[_Key, bool] = {}
-_mentions_near: dict[_NearKey, tuple[int, bool, bool]] = {}
-"""Cache of this look: the number of walks near a code, whether the code it reaches mentions ending things or computes names."""
-_globals_by_near: dict[_NearKey, tuple[int, tuple[Any, ...]]] = {}
-"""Cache of this look: the number of walks near a code, and the globals that the code it calls may end."""
+_mentions_near: dict[_NearKey, tuple[bool, bool]] = {}
+"""Cache of this look: whether the code that a code reaches with what is nearby mentions ending things, or computes names."""
+_globals_by_near: dict[_NearKey, tuple[Any, ...]] = {}
+"""Cache of this look: the globals that the code which a code calls with what is nearby may end."""
 _called_cache: dict[int, tuple[Any, ReachableNames]] = {}
 """Cache of this look, by callable identity: its reachable names."""
 
@@ -119,26 +118,24 @@ def mentions_ending(
     near = (owner, *held, *named_values(code.co_names, names))
     if any(is_ending(name) for thing in near for name in name_called(thing)):
         return True
-    near_key = (*key, used)
-    walks, known, computes = _mentions_near.get(near_key, (0, False, False))
-    if not known and walks < KINDS_WALKS_MAX:
-        unnamed = _reachable_unnamed(code, names, near, ahead, used)
-        called = [one for one, _, depth in unnamed if depth or ahead is None]
-        known = _any_mentions_ending(code, names, classes_near(near), ahead) or any(map(_cancels, called))
-        computes = computes or any(map(_computes_names, called))
-        _mentions_near[near_key] = walks + 1, known, computes
-    if known or not computes:
-        return known
-    return any(map(cancels, texts_near(code, (*near, *partialmethod_arguments(classes_near(near))))))
+    nearby = _nearby(code, names, near, ahead, used)
+    found = _mentions_near.get(near_key := (code, ahead, nearby))
+    if found is None:
+        every = every_reachable_code(code, names, nearby, ahead)
+        called = [one for one, _, depth in every if depth or ahead is None]
+        ends = _any_mentions_ending(code, names, nearby.kinds, ahead) or any(map(_cancels, called))
+        found = _mentions_near[near_key] = ends, any(map(_computes_names, called))
+    ends, computes = found
+    return ends or (computes and any(map(cancels, texts_near(code, (*near, *partialmethod_arguments(nearby.kinds))))))
 
 
-def _reachable_unnamed(
+def _nearby(
     code: CodeType, names: dict[str, Any], near: tuple[Any, ...], ahead: frozenset[str] | None, used: frozenset[str] | None
-) -> Reached:
-    """The code that ``code`` reaches, also without naming it."""
+) -> Nearby:
     words = next((one for one in (used, ahead) if one is not None), names_in(code))
-    unnamed, kept = classes_named(near, words), functions_kept(code, used_by(code, names, near, words), words)
-    return every_reachable_code(code, names, classes_near(near), ahead, unnamed, kept)
+    return Nearby(
+        classes_near(near), classes_named(near, words), functions_kept(code, used_by(code, names, near, words), words)
+    )
 
 
 def _computes_names(code: CodeType) -> bool:
@@ -154,14 +151,13 @@ def globals_ended(
     used: frozenset[str] | None = None,
 ) -> tuple[Any, ...]:
     """The globals that ``code``, or code it calls, may end (rule 3); arguments as for :func:`mentions_ending`."""
-    key = (code, type(owner), ahead, used)
-    walks, known = _globals_by_near.get(key, (0, ()))
-    if walks < KINDS_WALKS_MAX and (ahead is None or ahead):
-        near = (owner, *held, *named_values(code.co_names, names))
-        every = _reachable_unnamed(code, names, near, ahead, used)
-        found = {id(one): one for one in (*known, *_globals_of_cancelling(every))}
-        known = tuple(found.values())
-        _globals_by_near[key] = walks + 1, known
+    if ahead is not None and not ahead:
+        return ()
+    nearby = _nearby(code, names, (owner, *held, *named_values(code.co_names, names)), ahead, used)
+    known = _globals_by_near.get(key := (code, ahead, nearby))
+    if known is None:
+        every = every_reachable_code(code, names, nearby, ahead)
+        known = _globals_by_near[key] = tuple({id(one): one for one in _globals_of_cancelling(every)}.values())
     return known
 
 

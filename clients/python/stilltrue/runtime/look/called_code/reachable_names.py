@@ -32,7 +32,7 @@ from stilltrue.runtime.bytecode.instructions import IS_TRANSLATED, instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library, is_own_code
 from stilltrue.runtime.look.called_code.call_graph import (
-    KINDS_WALKS_MAX,
+    Nearby,
     every_reachable_code,
     names_in,
     reachable_code,
@@ -70,9 +70,10 @@ _OF_PIPES = ("multiprocessing.connection", "multiprocessing.queues")
 _YIELDS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _HANDING_ON = frozenset({"PUSH_NULL", "STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL"})
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_reached: dict[tuple[Any, ...], tuple[int, ReachableNames]] = {}
-"""Cache of this look: the number of walks near a code, and its reachable names."""
-
+_reached: dict[tuple[Any, ...], _Reached] = {}
+"""Cache of this look, by all that it depends on: the names that a code reaches."""
+_reached_by_own: dict[tuple[Any, ...], _Reached] = {}
+"""The same for the program's own code alone."""
 _code_names_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], _CodeNames]] = {}
 """Cache of this look, by the identities of a code and its globals: its own names."""
 
@@ -80,7 +81,12 @@ _code_names_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], _CodeNa
 def clear_caches() -> None:
     """Clear the caches after a look."""
     _reached.clear()
+    _reached_by_own.clear()
     _code_names_cache.clear()
+
+
+_Reached = tuple[dict[str, Any], "ReachableNames", list[CodeType]]
+"""The globals of a code, so that they live as long; the names that it reaches; the codes among these that compute names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,30 +113,41 @@ def reachable_names(
     ``far``: include methods of objects found inside those it names.
     """
     near = tuple(near)
-    key = (code, tuple(dict.fromkeys(map(type, near))), ahead, far)
-    walks, known = _reached.get(key, (0, ReachableNames()))
-    if walks >= KINDS_WALKS_MAX:
-        return known
     every = names_in(code) if ahead is None else ahead | (frozenset() if LOOKUPS.isdisjoint(ahead) else looked_up(code))
-    any_code, any_object, any_name = known.any_code, known.any_object, known.any_name
-    words = set(known.names)
-    named = {id(one): one for one in known.global_values}
     objects = (*near, *named_values(every, names))
     kinds = classes_near(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if is_own_class(kind))
-    unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
+    nearby = Nearby(kinds, classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every))
     has_pipe = _has_pipe((*objects, *(each for thing in objects for each in attributes_named(thing, every))))
-    for one, others, depth in every_reachable_code(code, names, kinds, ahead, unnamed, kept):
+    known = _reached.get(key := (code, id(names), nearby, ahead, has_pipe))
+    if known is None:
+        known = _reached[key] = _names_reached(code, names, nearby, ahead, every, has_pipe=has_pipe)
+    _, found, computing = known
+    further = {name for thing in near for name in name_called(thing)}
+    for one in computing:
+        further.update(texts_near(one, (*objects, *partialmethod_arguments(kinds))))
+    return found if further <= found.names else replace(found, names=found.names | further)
+
+
+def _names_reached(
+    code: CodeType,
+    names: dict[str, Any],
+    nearby: Nearby,
+    ahead: frozenset[str] | None,
+    every: frozenset[str],
+    *,
+    has_pipe: bool,
+) -> _Reached:
+    """The names that ``code`` with the words ``every`` reaches."""
+    any_code = any_object = any_name = False
+    words, named, computing = set[str](), dict[int, Any](), list[CodeType]()
+    for one, others, depth in every_reachable_code(code, names, nearby, ahead):
         own = _cached_code_names(one, others) if depth else _code_names(every, one, others)
         any_code = any_code or (has_pipe and _may_call_what_comes(one, own.names))
         any_code, any_object, any_name = (any_code or own.any_code, any_object or own.any_object, any_name or own.any_name)
-        if own.computed:
-            words.update(texts_near(one, (*objects, *partialmethod_arguments(kinds))))
+        computing += [one] if own.computed else []
         words |= own.names
         named.update(own.named)
-    words.update(name for thing in near for name in name_called(thing))
-    found = ReachableNames(frozenset(words), tuple(named.values()), any_code, any_object, any_name)
-    _reached[key] = walks + 1, found
-    return found
+    return names, ReachableNames(frozenset(words), tuple(named.values()), any_code, any_object, any_name), computing
 
 
 def _has_pipe(things: Iterable[Any]) -> bool:
@@ -150,8 +167,9 @@ def codes_reached(
     """``code`` with the globals ``names``, and all code that it reaches; ``ahead``: the names still ahead of it."""
     words = names_in(code) if ahead is None else ahead
     objects = (*near, *named_values(words, names))
-    unnamed, kept = classes_named(objects, words), functions_kept(code, used_by(code, names, objects, words), words)
-    return [one for one, _, _ in every_reachable_code(code, names, classes_near(objects), ahead, unnamed, kept)]
+    kept = functions_kept(code, used_by(code, names, objects, words), words)
+    nearby = Nearby(classes_near(objects), classes_named(objects, words), kept)
+    return [one for one, _, _ in every_reachable_code(code, names, nearby, ahead)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,30 +220,34 @@ def own_reachable_names(
     code: CodeType, names: dict[str, Any], near: Iterable[Any], ahead: frozenset[str] | None = None
 ) -> ReachableNames:
     """The same for the program's own code that ``code`` reaches, installed packages left out, and what it hands on."""
-    near = tuple(near)
-    key = (own_reachable_names, code, tuple(dict.fromkeys(map(type, near))), ahead)
-    walks, known = _reached.get(key, (0, ReachableNames()))
-    if walks >= KINDS_WALKS_MAX:
-        return known
     every = names_in(code) if ahead is None else ahead | (frozenset() if LOOKUPS.isdisjoint(ahead) else looked_up(code))
-    words, named = set(known.names), {id(one): one for one in known.global_values}
-    handed_on = {id(one): one for one in known.handed_on}
     objects = (*near, *named_values(every, names))
-    unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
-    for one, others, depth in every_reachable_code(code, names, classes_near(objects), ahead, unnamed, kept):
+    kept = functions_kept(code, used_by(code, names, objects, every), every)
+    nearby = Nearby(classes_near(objects), classes_named(objects, every), kept)
+    known = _reached_by_own.get(key := (code, id(names), nearby, ahead))
+    if known is None:
+        known = _reached_by_own[key] = _own_names_reached(code, names, nearby, ahead, every)
+    _, found, computing = known
+    texts = {text for one in computing for text in texts_near(one, objects)}
+    return found if texts <= found.names else replace(found, names=found.names | texts)
+
+
+def _own_names_reached(
+    code: CodeType, names: dict[str, Any], nearby: Nearby, ahead: frozenset[str] | None, every: frozenset[str]
+) -> _Reached:
+    """The same for the program's own code alone."""
+    words, named, handed_on, computing = set[str](), dict[int, Any](), dict[int, Any](), list[CodeType]()
+    for one, others, depth in every_reachable_code(code, names, nearby, ahead):
         if is_own_code(one):
             own = names_in(one) if depth else every
             by_text = "globals" in own
             own = own.union(others if by_text else ())
             words |= own
-            if COMPUTED in own:
-                words.update(texts_near(one, objects))
+            computing += [one] if COMPUTED in own else []
             found = {id(thing): thing for thing in _globals_named(own, others)}
             named.update(found)
             handed_on.update(found if by_text or (depth and hands_on(one)) else {})
-    known = ReachableNames(frozenset(words), tuple(named.values()), handed_on=tuple(handed_on.values()))
-    _reached[key] = walks + 1, known
-    return known
+    return names, ReachableNames(frozenset(words), tuple(named.values()), handed_on=tuple(handed_on.values())), computing
 
 
 @cached_by_code
