@@ -1853,6 +1853,13 @@ MUTANTS = (
         "tests/client/waits/test_values_in_calls.py::test_a_frame_keeps_what_it_will_call_on_its_stack",
     ),
     Mutant(
+        "so is what it calls through compiled code",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        "compiled = called is None or compat.is_called_inline(called) is False",
+        "compiled = called is None",
+        "tests/client/waits/test_values_in_calls.py::test_a_frame_keeps_what_it_calls_if_that_does_not_take_it_over",
+    ),
+    Mutant(
         "compiled code leaves its arguments on the stack",
         "stilltrue.runtime.bytecode.stack_heights",
         "return left, None if is_behind and _SKIPS_CACHES else whole",

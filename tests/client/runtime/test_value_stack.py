@@ -235,3 +235,31 @@ def test_an_object_that_is_gone_by_the_time_of_the_check_is_not_read(monkeypatch
     monkeypatch.setattr(value_stack, "_is_like_an_object", moves_on)
     monkeypatch.setattr(value_stack, "_Object", Unmapped)
     assert value_stack._read(frame, at, 0) is None
+
+
+def _own_frame(found: list[bool | None], *_: object, **__: object) -> None:
+    found.append(value_stack.is_called_inline(sys._getframe()))
+
+
+@needs_reading
+def test_it_is_known_whether_a_compiled_function_has_called_a_frame() -> None:
+    class Calls:
+        def __init__(self) -> None:
+            _own_frame(found)
+
+        def __exit__(self, *_: object) -> None:
+            found.append(value_stack.is_called_inline(sys._getframe()))
+
+        __enter__ = bound = __exit__
+
+    found: list[bool | None] = []
+    one = Calls()
+    found.clear()
+    for _ in range(20):  # once the interpreter has specialized the code as well
+        _own_frame(found)
+        list(map(_own_frame, [found]))
+        with one:
+            pass
+        one.bound(*[1])
+    assert found == [True, False, False, False, False] * 20
+    assert value_stack.is_called_inline(sys._getframe()) in (True, False, None)

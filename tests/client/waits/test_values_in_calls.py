@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import ctypes
 import functools
 import queue
 import threading
@@ -70,6 +71,131 @@ def test_a_frame_keeps_what_it_will_call_on_its_stack(run: Callable[[_Mailbox], 
     del todo
     until_all_wait("other")
     assert reaching(thing) == {"other"}
+
+
+class _Taking(_Mailbox):
+    """It takes its item in a method that is called in various ways."""
+
+    def take(self, *_: Any, **__: Any) -> Any:
+        return self.todo.get()
+
+    @property
+    def item(self) -> Any:
+        return self.todo.get()
+
+    def __getitem__(self, _: int) -> Any:
+        return self.todo.get()
+
+    def __enter__(self) -> None:
+        """Take nothing."""
+
+    def __exit__(self, *_: object) -> bool:
+        self.todo.get()
+        return True
+
+
+def _logged(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        return function(*arguments, **options)
+
+    return call
+
+
+def _by_decorator(things: list[_Taking]) -> None:
+    _logged(_Taking.take)(things.pop(), 1, more=2)
+
+
+def _by_bound_method(things: list[_Taking]) -> None:
+    call = _logged(things.pop().take)
+    call(1)
+
+
+def _with_options(things: list[_Taking]) -> None:
+    _logged(things.pop().take)(1, more=things)
+
+
+def _as_option(things: list[_Taking]) -> None:
+    _logged(lambda **options: options["one"].take())(one=things.pop())
+
+
+def _by_partial(things: list[_Taking]) -> None:
+    functools.partial(_Taking.take, things.pop(), 1)()
+
+
+def _by_property(things: list[_Taking]) -> None:
+    assert things.pop().item is None
+
+
+def _by_item(things: list[_Taking]) -> None:
+    assert things.pop()[0] is None
+
+
+def _at_exit(things: list[_Taking]) -> None:
+    with things.pop():
+        pass
+
+
+def _at_exit_by_error(things: list[_Taking]) -> None:
+    with things.pop():
+        raise ValueError("a failing block")
+
+
+def _at_exit_of_named(things: list[_Taking]) -> None:
+    taking = things.pop()
+    with taking:
+        pass
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "run",
+    [
+        _by_decorator,
+        _by_bound_method,
+        _with_options,
+        _as_option,
+        _by_partial,
+        _by_property,
+        _by_item,
+        _at_exit,
+        _at_exit_by_error,
+        _at_exit_of_named,
+    ],
+    ids=lambda one: one.__name__,
+)
+def test_a_frame_keeps_what_it_calls_if_that_does_not_take_it_over(
+    run: Callable[[list[_Taking]], None], threads: Threads
+) -> None:
+    todo = queue.Queue[Any]()
+    things, thing = [_Taking(todo)], OwnRef(todo)
+    threads.begin("other", run, things)
+    threads.ends.append(lambda: _there(thing).put(None))
+    del todo
+    until_all_wait("other")
+    assert reaching(thing) in ({"other"}, set())  # since 3.12 a function takes over what the caller never reads again
+
+
+@needs_memory
+@pytest.mark.parametrize("run", [_by_decorator, _with_options, _as_option, _at_exit], ids=lambda one: one.__name__)
+def test_another_holder_of_what_a_frame_calls_can_end_the_wait(run: Callable[[list[_Taking]], None], threads: Threads) -> None:
+    """Near miss: the values on the stack do not stand for those of another holder, known or not."""
+
+    def begin() -> OwnRef:
+        todo = queue.Queue[Any]()
+        one = _Taking(todo)
+        threads.begin("other", run, [one])
+        threads.begin("keeper", lambda kept: (gate.wait(FAR_SECONDS), kept), [one])
+        return OwnRef(todo)
+
+    gate = threading.Event()
+    thing = begin()
+    threads.ends += [lambda: _there(thing).put(None), gate.set]
+    until_all_wait("other")
+    assert "keeper" in (reaching(thing) or ())
+    unknown = ctypes.py_object(_there(thing))
+    assert reaching(thing) is None
+    del unknown
 
 
 # -- SimpleQueue -----------------------------------------------------------------------------------------------------------

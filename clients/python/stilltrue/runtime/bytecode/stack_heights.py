@@ -4,9 +4,10 @@ Rules:
 
 1. The compiler's table of stack effects gives the height before each instruction, and that of the exception table the height at
    a handler. Code for which two paths disagree is not understood.
-2. Python code that is called directly has taken its arguments and the called function over from its caller's stack; a compiled
-   function has not: they stay there until it returns. An iterator stays while its next item is made, and the exit of a block
-   while it is entered.
+2. Python code that the interpreter calls itself has taken its arguments and the called function over from its caller's stack.
+   What is called through a compiled function has not: they stay there until it returns. So do an iterator while its next item
+   is made, the object of which an attribute or an item is read, and the exit of a block while it is entered, or left by an
+   exception.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _NEVER_GOES_ON = frozenset(
 _CALLS = frozenset({"CALL", "CALL_KW"})
 _ENTERS = frozenset({"BEFORE_WITH"}) if sys.version_info < (3, 12) else frozenset[str]()
 """Where a frame keeps the exit of the block that it enters; a later version has it there only once it has entered."""
-_KEPT_AT = _CALLS | {"PRECALL", "CACHE", "FOR_ITER", "CALL_FUNCTION_EX"} | _ENTERS
+_TAKEN = {"LOAD_ATTR": 1, "LOAD_METHOD": 1, "BINARY_SUBSCR": 2, "CALL_FUNCTION_EX": 3}
+"""By other instructions that may call Python code: the number of values that it takes over; ``**options`` are one more."""
+_LEAVES = "WITH_EXCEPT_START"
+_KEPT_AT = _CALLS | _TAKEN.keys() | {"PRECALL", "CACHE", "FOR_ITER", _LEAVES} | _ENTERS
 _SKIPS_CACHES = sys.version_info < (3, 13)
 """Whether a frame that has called Python code stands at the last ``CACHE`` behind the call."""
 
@@ -35,14 +39,14 @@ _SKIPS_CACHES = sys.version_info < (3, 13)
 def kept_in_call(code: CodeType, at: int, *, compiled: bool) -> int | None:
     """The number of stack values that a frame at ``at`` keeps while it calls or iterates (rule 2); None if unknown.
 
-    ``compiled``: it calls no Python code. Otherwise arguments that may be there are left out.
+    ``compiled``: it calls a compiled function, or Python code through one. Otherwise arguments that may be there are left out.
     """
     return _kept(code, at)[compiled]
 
 
 @cached_by_code
 def _kept(code: CodeType, at: int) -> tuple[int | None, int | None]:
-    """The numbers in a call of Python code, and in one of compiled code."""
+    """The numbers in a call of Python code by the interpreter itself, and in one of compiled code."""
     every = tuple(instructions(code)) if opname_at(code, at) in _KEPT_AT else ()
     index = next((number for number in range(len(every) - 1, -1, -1) if every[number].offset <= at), None)
     heights = heights_of(code) if every else None
@@ -51,18 +55,36 @@ def _kept(code: CodeType, at: int) -> tuple[int | None, int | None]:
     one, is_behind = every[index], opname_at(code, at) == "CACHE"
     calls = index + 1 if one.opname == "PRECALL" and index + 1 < len(every) else index
     before, called = heights.get(one.offset), every[calls]
-    if one.opname in _ENTERS:
+    if one.opname in _ENTERS or one.opname == _LEAVES:
         return before, before
-    if before is None or (called.opname not in _CALLS and one.opname not in ("FOR_ITER", "CALL_FUNCTION_EX")):
+    if before is None or (called.opname not in _CALLS and one.opname not in _TAKEN and one.opname != "FOR_ITER"):
         return None, None
     if one.opname == "FOR_ITER":
         return before, None if is_behind else before
-    if one.opname == "CALL_FUNCTION_EX":
-        return None, before
+    if one.opname in _TAKEN:
+        return before - _TAKEN[one.opname] - has_options(code, one.offset), None if is_behind else before
     at_call = heights.get(called.offset)
     left = None if at_call is None else at_call + stack_effect(called) - 1
     whole = before if calls != index or not _has_precall(every, index) else heights.get(every[index - 1].offset)
     return left, None if is_behind and _SKIPS_CACHES else whole
+
+
+@cached_by_code
+def has_options(code: CodeType, at: int) -> bool:
+    """Whether ``at`` is a call ``function(*arguments, **options)``."""
+    if opname_at(code, at) != "CALL_FUNCTION_EX":
+        return False
+    return any(one.offset == at and bool((one.arg or 0) & 1) for one in instructions(code))
+
+
+@cached_by_code
+def leaves_block(code: CodeType, at: int) -> bool:
+    """Whether the call at ``at`` is that of a block's exit without an exception: below its arguments, ``None`` three times."""
+    every = [one for one in instructions(code) if one.offset <= at and one.opname != "PRECALL"]
+    called, before = every[-1:], every[-4:-1]
+    if opname_at(code, at) not in ("CALL", "PRECALL") or len(before) < 3:
+        return False
+    return called[0].arg == 2 and all(one.opname == "LOAD_CONST" and one.argval is None for one in before)
 
 
 def _has_precall(every: tuple[Any, ...], index: int) -> bool:

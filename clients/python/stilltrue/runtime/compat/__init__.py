@@ -212,7 +212,7 @@ from stilltrue.runtime.compat.threads import (
     waits_for_event,
     waits_for_result,
 )
-from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
+from stilltrue.runtime.compat.value_stack import frame_references, is_called_inline, memory_kept_open, stack_value_at
 
 __all__ = [
     "AIO_STOP",
@@ -290,6 +290,7 @@ __all__ = [
     "is_being_cancelled",
     "is_call_left_to_grpc",
     "is_call_registry_ref",
+    "is_called_inline",
     "is_channel",
     "is_compiled_function",
     "is_endless_wait",

@@ -41,6 +41,12 @@ _OWNER_BITS = {(3, 11): 40, (3, 12): 48, (3, 13): 48}
 _OWNER_BIT = _OWNER_BITS.get(sys.version_info[:2], 0)
 _FUNCTION = {(3, 11): 0, (3, 12): 2, (3, 13): 2}
 """By version, the position of the reference to the function."""
+_CALLER = 1
+"""Since 3.12: that of the pointer to the caller's data. What a compiled function calls points to a frame on C's stack."""
+_ON_C_STACK = 3
+"""Owner of such a frame."""
+_ENTRY_BIT = 32
+"""In 3.11, the position of the flag for what a compiled function calls, in the last header word."""
 _HEAD = 9
 """Header words before the variables."""
 _ENDED = 2
@@ -128,6 +134,26 @@ def frame_references(frame: FrameType, kept: int = 0) -> tuple[int, list[tuple[s
     return function, places
 
 
+def is_called_inline(called: FrameType) -> bool | None:
+    """Whether the interpreter itself has called the code of a thread's frame, which took its arguments over from its caller.
+
+    False: a compiled function has called it. None if unknown, or if it has run meanwhile. ``called.f_back`` must be a frame.
+    """
+    caller = called.f_back
+    if caller is None or not _can_read():
+        return None
+    data, callers = _Frame.from_address(id(called)), _Frame.from_address(id(caller))
+    with no_collection:
+        last, previous = data.numbers[_HEAD - 1], data.numbers[_CALLER]
+        of_caller = ctypes.addressof(callers.numbers.contents)
+    if sys.version_info < (3, 12):
+        return not (last >> _ENTRY_BIT) & 0xFF
+    if previous == of_caller:
+        return True
+    between = _numbers_at(previous + 8 * (_HEAD - 1))
+    return False if between is not None and (between[0] >> _OWNER_BIT) & 0xFF == _ON_C_STACK else None
+
+
 def _name_of(code: CodeType) -> Callable[[int], str]:
     found: Callable[[int], str] = code._varname_from_oparg  # type: ignore[attr-defined]  # noqa: SLF001 - as dis does
     return found
@@ -166,26 +192,32 @@ def _read(frame: FrameType, at: int, depth: int) -> Any:
 
 
 def _is_like_an_object(address: int) -> bool:
-    """Rule 3. The memory is read as a file, since that cannot fault."""
+    """Rule 3."""
+    references, kind = _numbers_at(address) or (0, 0)
+    is_known = kind in _METHODS or (_numbers_at(kind) or (0, 0))[1] in _TYPES
+    return is_known and 0 < references < _REFERENCES_MAX
+
+
+def _numbers_at(address: int) -> tuple[int, int] | None:
+    """The two words at an address; None if there is no memory. It is read as a file, since that cannot fault."""
     own = threading.get_ident()
     memory = _opened.get(own)
     if memory is None:
         try:
             memory = os.open(_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return False
+            return None
     is_kept = own in _opened
     if is_kept:
         _opened[own] = memory
     try:
-        references, kind = _WORDS.unpack(os.pread(memory, _WORDS.size, address))
-        is_known = kind in _METHODS or _WORDS.unpack(os.pread(memory, _WORDS.size, kind))[1] in _TYPES
+        first, second = _WORDS.unpack(os.pread(memory, _WORDS.size, address))
     except (OSError, OverflowError, struct.error):
-        return False
+        return None
     finally:
         if not is_kept:
             os.close(memory)
-    return is_known and 0 < references < _REFERENCES_MAX
+    return first, second
 
 
 @cached_by_code

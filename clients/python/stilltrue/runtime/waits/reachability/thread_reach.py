@@ -42,7 +42,6 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import thread
 from functools import partial
 from itertools import chain
 from types import (
@@ -59,7 +58,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import opname_at
-from stilltrue.runtime.bytecode.stack_heights import kept_in_call
+from stilltrue.runtime.bytecode.stack_heights import has_options, kept_in_call, leaves_block
 from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
@@ -95,12 +94,11 @@ LEADING_MAX = 2_000
 AGAIN_SECONDS = (0.002, 0.02, 0.1)
 """The pauses before the counts are read again (rule 2)."""
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_CALLS = (threading.Thread.run.__code__, thread._WorkItem.run.__code__)  # noqa: SLF001 - an executor's thread runs the latter
-_CALLED_WITH = 4
-"""Number of stack slots in which these keep the called function and its arguments."""
 _CALLING = frozenset({"CALL", "PRECALL"})
 _NEXT_WITH = 3
-"""Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
+"""Number of stack slots kept in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
+_LEFT_WITH = 4
+"""Likewise in a call of a block's exit: that, and its arguments."""
 _FINISHED_WHEN_DROPPED = (GeneratorType, CoroutineType)
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
@@ -136,8 +134,6 @@ _CALLS_BACK = frozenset({"ctypes", "_ctypes", "_cffi_backend"})
 """Modules of objects by which C calls Python functions."""
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 _OF_THREADS = threading.Thread().__dict__.keys()
-_INLINED = (3, 12)
-"""The first version in which only the frame of the called Python function keeps its arguments."""
 
 
 def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> LeadingObjects:
@@ -388,12 +384,15 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
     code = frame.f_code
     if code.co_flags & _SUSPENDED and id(frame) not in found.loops.hidden:  # its generator or coroutine is a referrer itself
         return
-    slots = _slots_in_call(frame, called)
-    kept = kept_in_call(code, frame.f_lasti, compiled=called is None) if slots is None else None
+    slots = _slots_of_feeder(frame, called)
+    compiled = called is None or compat.is_called_inline(called) is False
+    kept = kept_in_call(code, frame.f_lasti, compiled=compiled) if slots is None else None
     read = compat.frame_references(frame, slots or kept or 0)
     if read is None:
         found.is_whole = False
         return
+    if kept and compiled and called is not None and leaves_block(code, frame.f_lasti):
+        read[1][-_LEFT_WITH] = "", _exit_called(read[1][-_LEFT_WITH][1], called, found)
     yield from ((one, None) for one in read[:1] if one in found.things)
     waits = code.co_filename in _WAITS and code not in _TIMERS and _is_librarys_own(frame) and not _may_break(frame)
     for name, held in read[1]:
@@ -402,6 +401,8 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
             leads_nowhere = (waits and not is_called) or held in found.loops.suspended
             dropped = name and not found.keeps_generators and not _is_read_again(frame, name)
             yield held, None if leads_nowhere or dropped else name
+    if kept is not None and compiled and called is not None:
+        yield from ((one, None) for one in _copied_for(called, frame, kept) if one in found.things)
     exits = exits_of(frame) if kept is None and _has_methods(found) else []  # else they have been read with the stack
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
 
@@ -427,29 +428,36 @@ def _may_break(frame: FrameType) -> bool:
     return frame.f_code in _BARRIERS and variables_of(frame).get("timeout") is not None
 
 
-def _slots_in_call(frame: FrameType, called: FrameType | None) -> int | None:
-    """The number of stack slots in which a frame of a library keeps what it has called; None for any other."""
-    if _keeps_arguments(frame, called):
-        return _CALLED_WITH
-    operation = opname_at(frame.f_code, frame.f_lasti)
+def _exit_called(held: int, called: FrameType, found: LeadingObjects) -> int:
+    """The exit method of the block that is left, of which the stack shows only the object: a method has put that into its
+    own place while it is called. ``held`` is what the stack shows.
+    """
+    if type(found.things.get(held)) is MethodType:
+        return held
+    methods = (one for one in found.things.values() if type(one) is MethodType and id(one.__self__) == held)
+    return next((id(one) for one in methods if compat.code_behind(one)[0] is called.f_code), held)
+
+
+def _copied_for(called: FrameType, frame: FrameType, kept: int) -> list[int]:
+    """The arguments of ``function(*arguments, **options)`` in a frame that keeps so many values on its stack, by identity.
+
+    The interpreter has copied them for the function, if there are any options.
+    """
+    at = frame.f_lasti
+    if not has_options(frame.f_code, at):
+        return []
+    function, arguments, options = (compat.stack_value_at(frame, at, kept - depth) for depth in (3, 2, 1))
+    is_of_function = type(function) in (FunctionType, MethodType) and compat.code_behind(function)[0] is called.f_code
+    if not is_of_function or type(arguments) is not tuple or type(options) is not dict or not options:
+        return []
+    return [*map(id, arguments), *map(id, options.values())]
+
+
+def _slots_of_feeder(frame: FrameType, called: FrameType | None) -> int | None:
+    """The number of stack slots in which a frame that feeds a request stream keeps what it calls; None for any other."""
     asks = called is not None and feeds_requests(called.f_code)
     feeds = (asks and compat.is_feeding(frame)) or feeds_requests(frame.f_code)
-    if feeds and operation in _CALLING:
-        return _NEXT_WITH
-    if compat.is_loop_step(frame.f_code) and operation == "CALL_FUNCTION_EX":  # of the context's compiled run()
-        return kept_in_call(frame.f_code, frame.f_lasti, compiled=True)
-    return None
-
-
-def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:
-    """Whether a frame is in the call of its thread's or item's function, and keeps that and its arguments on its stack."""
-    code = frame.f_code
-    if code not in _CALLS or opname_at(code, frame.f_lasti) != "CALL_FUNCTION_EX":
-        return False
-    owner = variables_of(frame).get("self")
-    function = attribute_of(owner, "_target" if code is _CALLS[0] else "fn")
-    inlined = type(function) is FunctionType and called is not None and called.f_code is function.__code__
-    return sys.version_info < _INLINED or not inlined
+    return _NEXT_WITH if feeds and opname_at(frame.f_code, frame.f_lasti) in _CALLING else None
 
 
 def _has_methods(found: LeadingObjects) -> bool:
