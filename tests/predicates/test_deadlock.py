@@ -86,6 +86,7 @@ def test_explanations_state_what_for_and_for_how_long() -> None:
 def test_each_separate_deadlock_is_described() -> None:
     verdict = asked([*RING, wait("c/1", "d/1"), wait("d/1", "c/1"), wait("e/1", "d/1")])
     assert verdict.witness.parties == ("a/1", "b/1")
+    assert verdict.witness.text == "cycle: a/1 -> b/1 -> a/1; separately, 1 more such group"
     assert verdict.explanation == (
         "a/1 waits for b/1",
         "b/1 waits for a/1",

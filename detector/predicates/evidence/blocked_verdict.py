@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from detector.core.counting import counted
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
 from detector.core.waits.resolution import owner_of
@@ -83,29 +84,34 @@ def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
     parties = waits.named(proof.witness)
     remainder = waits.named(graph.parties)
     known = frozenset(remainder)
+    others = _other_cores(graph, proof)
+    separate = f"; separately, {counted(len(others), 'more such group')}" if others else ""
     return Verdict(
         predicate=name,
         holds=Holds.TRUE,
-        witness=Witness(kind=proof.kind, parties=parties, text=_proof_text(proof, parties)),
+        witness=Witness(kind=proof.kind, parties=parties, text=_proof_text(proof, parties) + separate),
         snapshot=snapshot.ref,
         remainder=_without_auxiliaries(remainder, known),
         core=_without_auxiliaries(waits.named(proof.core), known),
         behind=_without_auxiliaries(waits.named(proof.behind), known),
         missing=snapshot.missing,
-        explanation=(*sentences(snapshot, proof.waits.tolist(), len(parties)), *_other_cores(snapshot, graph, proof)),
+        explanation=(*sentences(snapshot, proof.waits.tolist(), len(parties)), *_described(snapshot, graph, others)),
     )
 
 
-def _other_cores(snapshot: Snapshot, graph: RemainderGraph, proof: Evidence) -> tuple[str, ...]:
-    """The strong components of the core without the witness: the parties of the first few, and their waits if few."""
+def _other_cores(graph: RemainderGraph, proof: Evidence) -> list[int]:
+    """The labels of the strong components of the core without the witness."""
     told = graph.labels[np.isin(graph.parties, proof.witness)]
     others = graph.labels[graph.cyclic & ~np.isin(graph.labels, told)]
-    if not len(others):
-        return ()
     labels, first = np.unique(others, return_index=True)
-    labels = labels[np.argsort(first)]
+    found: list[int] = labels[np.argsort(first)].tolist()
+    return found
+
+
+def _described(snapshot: Snapshot, graph: RemainderGraph, cores: Sequence[int]) -> tuple[str, ...]:
+    """The parties of the first few of these components, and their waits if few."""
     texts: list[str] = []
-    for label in labels[:OTHER_CORES_MAX].tolist():
+    for label in cores[:OTHER_CORES_MAX]:
         inside = graph.labels == label
         names = [name for name in snapshot.waits.named(graph.parties[inside]) if "~" not in name]
         waiters = snapshot.waits.named(graph.parties[graph.waiter[inside[graph.waiter]]])
@@ -113,8 +119,8 @@ def _other_cores(snapshot: Snapshot, graph: RemainderGraph, proof: Evidence) -> 
         own = [wait for wait, waiter in zip(open_waits, waiters, strict=True) if "~" not in waiter]
         texts.append(f"separately, {_in_circle(names)}")
         texts += sentences(snapshot, own, len(own)) if len(own) <= OTHER_WAITS_MAX else ()
-    left = len(labels) - OTHER_CORES_MAX
-    return (*texts, f"and {left} more such {'group' if left == 1 else 'groups'}") if left > 0 else tuple(texts)
+    left = len(cores) - OTHER_CORES_MAX
+    return (*texts, f"and {counted(left, 'more such group')}") if left > 0 else tuple(texts)
 
 
 def _without_auxiliaries(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from detector.core.sentences import remarks_of
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.explanation import listed, sentences
 from stilltrue.model import PartyName, Verdict, Witness
@@ -32,7 +33,10 @@ def narrowed(verdict: Verdict, snapshot: Snapshot, parties: Collection[PartyName
         return verdict
     part = CoreComponents(verdict, snapshot).of(core)
     own = frozenset((*core, *part.behind))
-    shown = verdict.witness if own.issuperset(verdict.witness.parties) else Witness(kind="core", parties=core, text=part.text)
+    if own.issuperset(verdict.witness.parties):
+        shown = replace(verdict.witness, text=remarks_of(verdict.witness.text)[0])  # not how many other parts there are
+    else:
+        shown = Witness(kind="core", parties=core, text=part.text)
     victims = tuple(party for party in verdict.victims if party in own)
     return replace(verdict, core=core, behind=part.behind, witness=shown, victims=victims, explanation=part.waits)
 
