@@ -26,7 +26,7 @@ LINES_MAX = 24
 COLUMNS_MAX = 18
 ARROWS_MAX = 400
 LABEL_MAX = 28
-TOP, ROW, LEFT, COLUMN, AFTER = 96, 34, 216, 56, 150
+TOP, ROW, LEFT, COLUMN, AFTER = 112, 34, 216, 56, 150
 TRANSIT, WAIT = "#1a4f8b", "#c07d1f"
 TOOLTIP_NAMES_MAX = 12
 
@@ -56,7 +56,8 @@ def spacetime_of(snapshot: Snapshot, verdict: Verdict) -> str:
         element("defs", arrow_head("core", CORE, 6), arrow_head("other", OTHER, 6), arrow_head("transit", TRANSIT, 6)),
         element("rect", width="100%", height="100%", fill="#ffffff"),
         _text(20, 28, title, 17, bold=True),
-        _text(20, 50, f"{summary}; time runs to the right, in order but not to scale", 12),
+        _text(20, 50, summary, 12),  # two lines: a telephone shows the first 50 letters
+        _text(20, 66, "time to the right, not to scale; ages at the cut", 12),
         *(_text(LEFT + COLUMN * (at + 1), TOP - 24, age, 10, middle=True) for at, age in enumerate(columns.ages)),
         _text(cut, TOP - 24, "the cut", 11, bold=True, middle=True),
         *(part for at in range(len(lines.names)) for part in _line(lines, at, width)),

@@ -43,6 +43,7 @@ def test_a_cycle_of_calls_and_a_message_that_crosses_the_cut() -> None:
         "in_transit": [{"source": "b", "target": "c"}],
     })  # fmt: skip
     said = words(root)
+    assert max(map(len, said[1:4])) <= 50, "a telephone shows the first 50 letters of a title"
     assert said.index("a") < said.index("b") < said.index("c") < said.index("1 more")
     (cut,) = [float(line.get("x1") or 0) for line in root.iter(f"{SVG}line") if line.get("stroke-dasharray") == "6 4"]
     assert len(paths(root, "core")) == 2
