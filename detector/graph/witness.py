@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector.graph.columns import Ints
+from detector.graph.columns import Floats, Ints
 from detector.graph.cycles import smallest_cycle
 from detector.graph.knots import smallest_knot
 from detector.graph.remainder import RemainderGraph
@@ -32,12 +32,13 @@ class Evidence:
     waits: Ints
 
 
-def evidence(graph: RemainderGraph) -> Evidence:
+def evidence(graph: RemainderGraph, since: Floats | None = None) -> Evidence:
     """Find the core, the parties behind it, and a smallest witness.
 
     Parameters
     ----------
     graph : the remainder, which must not be empty.
+    since : (W,) when each wait of the columns began; NaN if unknown.
 
     Returns
     -------
@@ -69,12 +70,16 @@ def evidence(graph: RemainderGraph) -> Evidence:
         behind=graph.parties[~graph.cyclic],
         kind=kind,
         witness=graph.parties[members],
-        waits=graph.waits[_quoted_waits(graph, members, kind)],
+        waits=graph.waits[_quoted_waits(graph, members, kind, since)],
     )
 
 
-def _quoted_waits(graph: RemainderGraph, members: Ints, kind: str) -> Ints:
-    """For each of the first ``QUOTED_WAITS_MAX`` members of the witness, its first wait that the members keep open."""
+def _quoted_waits(graph: RemainderGraph, members: Ints, kind: str, since: Floats | None) -> Ints:
+    """For each of the first ``QUOTED_WAITS_MAX`` members of the witness, its oldest wait that the members keep open.
+
+    A wait that the application declares is older than the one by which its code waits, and says more.
+    """
+    began = np.zeros(len(graph.waits)) if since is None else np.nan_to_num(since[graph.waits], nan=np.inf)
     shown = members[:QUOTED_WAITS_MAX]
     quoted = np.zeros(len(graph.parties), np.bool_)
     quoted[shown] = True
@@ -89,6 +94,6 @@ def _quoted_waits(graph: RemainderGraph, members: Ints, kind: str) -> Ints:
             rests = graph.proof[wait] == 1 and after[waiter] in targets
         else:
             rests = np.count_nonzero(among[targets]) >= graph.proof[wait]
-        if rests:
-            chosen.setdefault(waiter, wait)
+        if rests and (waiter not in chosen or began[wait] < began[chosen[waiter]]):
+            chosen[waiter] = wait
     return np.asarray([chosen[member] for member in shown.tolist()], np.int64)

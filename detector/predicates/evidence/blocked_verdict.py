@@ -80,7 +80,7 @@ def free_witness(ref: SnapshotRef, shown: tuple[PartyName, ...], *, movers: int,
 
 def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
     waits = snapshot.waits
-    proof = evidence(graph)
+    proof = evidence(graph, waits.since)
     parties = waits.named(proof.witness)
     remainder = waits.named(graph.parties)
     known = frozenset(remainder)
