@@ -241,6 +241,7 @@ class Driver:
         if self.roster.is_member(member):
             self._looks.unable(member.name, f"the stream of {member.name} broke")
             self._log.info("stream broke", process=member.name)
+            self._snapshot_store.member(member.name, member.record())  # when it was last seen
 
     def expire_leases(self, stalled_seconds: float = 0.0) -> None:
         """Mark members with expired leases as lost, and forget those lost for too long. Called periodically.

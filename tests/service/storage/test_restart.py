@@ -88,6 +88,21 @@ async def test_while_gathering_a_seen_deadlock_is_still_reported(start_detector:
         assert (await detector.ask("deadlock")).holds == UNDETERMINED
 
 
+async def test_after_a_restart_a_member_was_last_seen_at_its_last_report_not_when_it_joined(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a = process("a")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        (joined,) = (await detector.stub.ListAgents(detector_pb2.ListAgentsRequest())).agents
+        await asyncio.sleep(0.2)
+        await a.say(lease=agent_pb2.Lease())
+        await detector.ask()
+    async with start_detector(tmp_path) as detector:
+        (restored,) = (await detector.stub.ListAgents(detector_pb2.ListAgentsRequest())).agents
+    assert restored.heard_at >= joined.heard_at + 0.2
+
+
 async def test_earlier_members_are_forgotten_eventually(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, b = process("a"), process("b")
     async with start_detector(tmp_path) as detector:
