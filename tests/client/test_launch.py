@@ -267,6 +267,10 @@ def test_a_folder_of_the_path_that_may_not_be_read_does_not_make_a_missing_progr
     assert capsys.readouterr().err == "stilltrue run: no such command: no-such-command\n"
     assert launch.run([str(tmp_path / "app")], {}) == 126
     assert capsys.readouterr().err.endswith("app: Permission denied\n")
+    script = tmp_path / "app.py"
+    script.touch()
+    assert launch.run([str(script)], {}) == 126
+    assert capsys.readouterr().err.endswith(f"app.py: Permission denied (to run a script: python {script})\n")
 
 
 def test_a_django_project_is_named_by_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:

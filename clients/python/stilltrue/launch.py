@@ -42,11 +42,12 @@ def run(command: Sequence[str], settings: Mapping[str, str]) -> int:
     try:
         os.execvpe(command[0], list(command), environment)
     except OSError as error:
+        script = command[0].endswith(".py") and Path(command[0]).exists()
+        hint = f" (to run a script: python {command[0]})" if script else ""
         found = os.sep in command[0] or shutil.which(command[0]) is not None  # else a folder of PATH that we may not read
         if found and not isinstance(error, FileNotFoundError):
-            sys.stderr.write(f"stilltrue run: {command[0]}: {error.strerror}\n")
+            sys.stderr.write(f"stilltrue run: {command[0]}: {error.strerror}{hint}\n")
             return NOT_EXECUTABLE
-        hint = f" (to run a script: python {command[0]})" if command[0].endswith(".py") and Path(command[0]).exists() else ""
         sys.stderr.write(f"stilltrue run: no such command: {command[0]}{hint}\n")
         return NOT_FOUND
 

@@ -26,6 +26,7 @@ _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "ye
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
 START_ONE = (
     "start one with 'stilltrue run -- python app.py': it joins with its first gRPC channel or server, or its first HTTP request"
+    "; a program without these joins by stilltrue.instrument().start()"
 )
 NOBODY = f"{NO_MEMBERS}: {START_ONE}"
 _NAMES_MAX = 20
