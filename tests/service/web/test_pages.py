@@ -104,8 +104,9 @@ def test_an_unconfirmed_incident_says_since_when_and_which_members_are_silent() 
 def test_beside_a_confirmed_incident_only_the_details_give_when_another_was_last_confirmed() -> None:
     silent_one, seen_one = incident("i", "orders-1/A", "stock-1/C"), incident("j", "orders-2/B", formed=80.0)
     seen = replace(
-        verdict("deadlock", Holds.TRUE), core=seen_one.core, remainder=seen_one.core, missing=(ProcessName("stock-1"),)
-    )
+        verdict("deadlock", Holds.TRUE), core=seen_one.core, remainder=seen_one.core,
+        missing=(ProcessName("bystander"), ProcessName("stock-1")),
+    )  # fmt: skip
     found = said([seen], [silent_one, seen_one])
     assert found.at is None
     assert found.detail.endswith("; 1 of them was last confirmed at 00:01:10: stock-1 did not report since")

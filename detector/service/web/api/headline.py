@@ -84,8 +84,10 @@ def _stuck(incidents: Sequence[Incident], verdicts: Collection[Verdict], service
     details = [f"{len(incidents)} incidents are open; this is the age of the oldest"] if len(incidents) > 1 else []
     predicates = {one.predicate: one for one in verdicts if one.snapshot.scope == "all"}
     unconfirmed = [one for one in ordered if one.predicate in predicates and current_verdict_of(one, verdicts) is None]
-    if silent := sorted({name for one in unconfirmed for name in predicates[one.predicate].missing}):
-        details.append(f"{_last_confirmed(unconfirmed, ordered)}{listed(silent)} did not report since")
+    if silent := {name for one in unconfirmed for name in predicates[one.predicate].missing}:
+        involved = {process_of(PartyName(party)) for one in unconfirmed for party in one.core}
+        named = listed(sorted(silent & involved or silent))
+        details.append(f"{_last_confirmed(unconfirmed, ordered)}{named} did not report since")
     return Headline(
         level=Level.TROUBLE,
         text=kind,
