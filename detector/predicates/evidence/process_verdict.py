@@ -9,7 +9,7 @@ from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.explanation import NAMES_MAX, listed
 from stilltrue.model import Activity, Holds, Message, PartyName, ProcessName, Verdict, Witness
 
-MAY_ACT = "active: may act by itself (else declare it reactive or idle), is declared busy, or has a call whose party does not wait"
+MAY_ACT = "active: may act by itself (else declare it reactive or idle), is declared busy, or the party of a call does not wait"
 """Why a process is active; its report does not say which of these it is."""
 ALL_WAIT = "blocked: all its parties wait"
 
