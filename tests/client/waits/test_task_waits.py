@@ -583,6 +583,115 @@ def test_idle_workers_and_parked_tasks_are_not_deadlocked(alone: Callable[..., A
             assert "worker" not in waits_of(report_of(agent))
 
 
+async def _take_items(queue: asyncio.Queue[int]) -> None:
+    while True:
+        await queue.get()
+
+
+def _consumers(more: Main | None = None, *, fed: bool = False) -> list[asyncio.Task[Any]]:
+    """Consumers of a queue that they alone reach, whose producer has ended; and a task that runs ``more``."""
+    queue = asyncio.Queue[int]()
+    if fed:
+        asyncio.get_running_loop().call_later(FAR_SECONDS, queue.put_nowait, 1)
+    other = [asyncio.create_task(more(), name="more")] if more is not None else []
+    return [*(asyncio.create_task(_take_items(queue), name=name) for name in ("left", "right")), *other]
+
+
+async def _gathers() -> None:
+    await asyncio.gather(*_consumers())
+
+
+async def _awaits_one_after_the_other() -> None:
+    for one in _consumers():
+        await one
+
+
+async def _awaits_those_who_gather() -> None:
+    await asyncio.create_task(_gathers())
+
+
+@pytest.mark.parametrize("stuck", [_gathers, _awaits_one_after_the_other, _awaits_those_who_gather])
+def test_consumers_for_whose_ends_the_main_task_waits_wait_for_each_other(alone: Callable[..., Agent], stuck: Main) -> None:
+    """A frequent mistake: the producer has ended, and nobody tells the consumers."""
+    agent = alone("here")
+    with running(stuck):
+        found = waits_of(report_when(agent, lambda report: "left" in waits_of(report)))
+        assert (found["left"], found["right"]) == ({"right"}, {"left"})
+        seen = _looked_at(agent)
+        assert all(seen[one].unchanged and seen[one].deadline is None and not seen[one].doubt for one in ("left", "right"))
+
+
+def test_a_single_consumer_for_whose_end_the_main_task_waits_waits_for_itself(alone: Callable[..., Agent]) -> None:
+    async def main() -> None:
+        await asyncio.create_task(_take_items(asyncio.Queue[int]()), name="left")
+
+    agent = alone("here")
+    with running(main):
+        found = waits_of(report_when(agent, lambda report: "left" in waits_of(report)))
+        assert found["left"] == {"left"}
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def _some_time() -> None:
+    await asyncio.sleep(FAR_SECONDS)
+
+
+async def _beside_one_that_parks() -> None:
+    await asyncio.gather(*_consumers(_forever))
+
+
+async def _beside_a_timer() -> None:
+    await asyncio.gather(*_consumers(_some_time))
+
+
+async def _awaits_none_of_them() -> None:
+    begun = _consumers()
+    await asyncio.Event().wait()
+    del begun
+
+
+async def _fed_by_a_timer() -> None:
+    await asyncio.gather(*_consumers(fed=True))
+
+
+@pytest.mark.parametrize("main", [_beside_one_that_parks, _beside_a_timer, _awaits_none_of_them, _fed_by_a_timer])
+def test_consumers_park_if_the_main_task_waits_for_anything_else(alone: Callable[..., Agent], main: Main) -> None:
+    agent = alone("here")
+    with running(main):
+        for _ in range(5):
+            assert waits_of(report_of(agent)).keys().isdisjoint({"left", "right"})
+            time.sleep(0.2)
+
+
+async def _gathers_for_some_time() -> None:
+    await asyncio.wait_for(_gathers(), FAR_SECONDS)
+
+
+async def _gathers_until_stopped() -> None:
+    begun = _consumers()
+
+    async def stop() -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        begun[0].cancel()
+
+    stopping = asyncio.create_task(stop())
+    await asyncio.gather(*begun)
+    stopping.cancel()
+
+
+@pytest.mark.parametrize("rescued", [_gathers_for_some_time, _gathers_until_stopped])
+def test_consumers_that_are_cancelled_later_are_not_deadlocked(alone: Callable[..., Agent], rescued: Main) -> None:
+    agent = alone("here")
+    with running(rescued):
+        report = report_when(agent, lambda report: "left" in waits_of(report))
+        seen = {one.party.rpartition(":")[2]: one for one in look_at(agent, report).parties}
+        limited = any(wait.deadline is not None for wait in report.waits)
+        assert limited or any(one.deadline is not None or one.ways_out or one.doubt for one in seen.values())
+
+
 def _looked_at(agent: Agent) -> dict[str, PartyLook]:
     report = report_of(agent)
     return {one.party.rpartition(":")[2]: one for one in look_at(agent, report).parties}

@@ -147,7 +147,7 @@ class Parties:
         if served is None or (root is not None and root.served is served):
             return self._name_task(task, root, acts=True)
         root = Root(task, served)
-        if not _runs_loop(task):
+        if not runs_loop(task):
             return self._name_task(task, self.roots.get(served.party, root), acts=True)
         self.root.set(root)
         self.roots[served.party] = root
@@ -261,7 +261,7 @@ def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, separator: str) -
     return name
 
 
-def _runs_loop(task: Task) -> bool:
+def runs_loop(task: Task) -> bool:
     """Whether a thread is blocked in ``run_until_complete`` for this task; False if unknown."""
     callbacks = getattr(task, "_callbacks", None) or ()
     return is_uvloop_main_task(task) or any(

@@ -20,6 +20,8 @@ Rules:
    another that completes futures: it reads the answers, and waits for one. Such a task is considered whether or not another
    party depends on it, and waits for itself if no other task can reach its object.
 7. A task that parks does not if one that does not park waits only for such. It waits for that one, too, which might feed it.
+8. A consumer at an empty queue does not park either if the main task of its loop waits only for the ends of such consumers,
+   itself or through other tasks: nobody feeds them any more, and the program was to go on after them.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
-from stilltrue.runtime.introspection.tasks import blocking_future, read
+from stilltrue.runtime.introspection.tasks import awaiters, blocking_future, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.parties import runs_loop
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
 from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
@@ -49,6 +52,7 @@ from stilltrue.runtime.waits.reachability.waking import (
     depends_on_others,
     forget_objects,
     is_to_wake,
+    takes_item,
 )
 from stilltrue.runtime.waits.wait import SeenWait, Task
 
@@ -152,11 +156,13 @@ class TaskWaits:
         asked = {task: one for one in self._candidates.values() if (task := one.task()) is not None}
         proved = {task: frozenset(found) for task, one in asked.items() if (found := one.proved())}
         parking = parked(proved)
+        consumers = _consumers_to_end(parking)
+        parking -= consumers
         waits: dict[Task, SeenWait] = {}
         for task, enders in proved.items():
             others = tuple(one for one in enders if one is not task)
             left = tuple(one for one in others if one not in parking) or (() if task in parking else others)
-            alone = enders == {task} and (depends_on_others(task) or completes_its_own(task))
+            alone = enders == {task} and (task in consumers or depends_on_others(task) or completes_its_own(task))
             left = left or ((task,) if alone else ())
             if left and asked[task].depended_on:
                 waits[task] = _seen(task, left, asked[task].since)
@@ -285,6 +291,33 @@ def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
     while gone := {task for task in found if not proved[task] <= found}:
         found -= gone
     return frozenset(found)
+
+
+def _consumers_to_end(parking: Iterable[Task]) -> frozenset[Task]:
+    """The consumers among parked tasks for whose ends the main task of their loop waits (rule 8)."""
+    consumers = {task for task in parking if takes_item(task)}
+    todo, seen, found = list(consumers), set[Task](), set[Task]()
+    while todo:
+        for one in awaiters(todo.pop(), through_shields=True):
+            if one not in seen:
+                seen.add(one)
+                todo.append(one)
+                found |= _awaited_consumers(one, consumers, frozenset()) if runs_loop(one) else set()
+    return frozenset(found)
+
+
+def _awaited_consumers(task: Task, consumers: Container[Task], above: frozenset[Task]) -> set[Task]:
+    """The consumers for whose ends, and nothing else, a task waits; none if it waits for anything else."""
+    future = blocking_future(task)
+    awaited = None if future is None or task in above else read(task, future)
+    found = set[Task]()
+    for one in () if awaited is None else awaited.futures:
+        more = {one} if one in consumers else set[Task]()
+        more = more or (_awaited_consumers(one, consumers, above | {task}) if isinstance(one, asyncio.Task) else more)
+        if not more:
+            return set()
+        found |= more
+    return found
 
 
 def _is_to_be_woken(task: Task, enders: frozenset[int | Task]) -> bool:

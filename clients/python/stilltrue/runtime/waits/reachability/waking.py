@@ -67,6 +67,12 @@ def depends_on_others(task: Task) -> bool:
     return any(id(frame.f_code) in _DEPENDS_ON_OTHERS or sends_item(frame.f_code) for frame in _frames_of(task))
 
 
+def takes_item(task: Task) -> bool:
+    """Whether ``task`` waits for an item of a queue of asyncio's."""
+    innermost = next(_frames_of(task), None)
+    return innermost is not None and innermost.f_code is asyncio.Queue.get.__code__
+
+
 def completes_its_own(task: Task) -> bool:
     """Whether a task awaits a future and is about to complete futures itself: it reads answers, and waits for one."""
     frames = list(_frames_of(task))
