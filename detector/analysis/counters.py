@@ -70,7 +70,7 @@ process   process, service      reports
 clock     process               how far its cuts lay outside the snapshot, after its end or before its beginning, at most
                                 (seconds); their summed delay (``delay_sum``, microseconds)
 headless                        reports of ``snapshot``, which has no row in ``snapshots``
-orphan    server, process       rule 5: in ``snapshot`` the server had seen call ``highest_max`` of a caller whose next call
+orphan    server, process       in ``snapshot`` the server had seen call ``highest_max`` of a caller whose next call
                                 was to be ``next_number_max``
 ========= ===================== ==========================================================================
 """

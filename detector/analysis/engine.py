@@ -1,7 +1,7 @@
 """The interface of the two engines: a kernel reduces units of an archive to a small table.
 
 Kernels are pure Arrow. ``LocalEngine`` runs them on this machine, in one or more processes;
-:class:`detector.spark.analyze.SparkEngine` runs the same kernels in Spark's workers.
+:class:`detector.spark.engine.SparkEngine` runs the same kernels in Spark's workers.
 """
 
 from __future__ import annotations

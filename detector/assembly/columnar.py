@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from detector.assembly.records import Header
 from detector.assembly.report_columns import columns_of_reports
 from detector.core.protocol.assembler import Assembled, Outcome
-from detector.core.protocol.clocks import in_detector_time
+from detector.core.protocol.clock_offsets import in_detector_time
 from detector.core.snapshot import Snapshot
 from detector.core.waits.columnar import ROWS_SHARE_MAX, resolved_as_columns
 from stilltrue.model import ProcessId, ProcessName, SnapshotRef

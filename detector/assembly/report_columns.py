@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.core.protocol.clocks import ahead_at
+from detector.core.protocol.clock_offsets import ahead_at
 from detector.core.waits.report_columns import (
     CALL,
     MISSING,

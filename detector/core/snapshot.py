@@ -32,8 +32,8 @@ class Snapshot:
     forgetful : the members that reached a bound and had to forget something on which an answer about messages may depend.
     looks : what the verification round saw of each suspect; empty without a verification round.
     doubts : after a verification round, why a process that seems idle may not be.
-    set_aside : the missing members that did report, and why their report does not count: it contradicts other reports (rule 5),
-        or was deferred because of its size.
+    set_aside : the missing members that did report, and why their report does not count: it contradicts other reports (protocol
+        rule 5), or was deferred because of its size.
     membership : the doubts that withheld answers on this snapshot: members expected, still gathering or lost.
     """
 

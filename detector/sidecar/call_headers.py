@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grpc import StatusCode
+
 from detector.sidecar.attribution import request_id_of, trace_of, trace_of_b3
 from detector.sidecar.http2.hpack import Headers, size_of
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
@@ -15,6 +17,7 @@ from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp
+from stilltrue.runtime.calls.outgoing_call import ANSWERS
 from stilltrue.runtime.locked_recorder import LockedRecorder, Pair
 from stilltrue.runtime.session import LEFT_OUT
 
@@ -25,8 +28,8 @@ _LEFT_OUT = tuple(prefix.encode() for prefix in LEFT_OUT)
 _ADDED_BYTES_MAX = 1024
 METHOD_BYTES_MAX = 256
 """Longer paths are truncated to a method name of this size: a peer may send a megabyte, which would bloat the reports."""
-_ANSWERS = frozenset({b"0", b"3", b"5", b"6", b"7", b"9", b"10", b"11", b"15", b"16"})
-"""The statuses that settle a call even without a stamp; the same as in ``stilltrue.sync.call``."""
+_ANSWERS = frozenset(b"%d" % code.value[0] for code in (StatusCode.OK, *ANSWERS))
+"""The statuses that settle a call even without a stamp."""
 
 _IDS = {b"traceparent": trace_of, b"b3": trace_of_b3, b"x-b3-traceid": trace_of_b3, b"x-request-id": request_id_of}
 """The headers with ids that programs forward from the calls they serve to those they make, and how to read each."""

@@ -26,7 +26,7 @@ class World(LoopWorld):
         """
         self.body = lambda _: body(self)
         call: Any = self.outside.unary_unary("/t.T/Do")(b"", timeout=timeout)
-        while sum(served.serving for served in self.back.live.recorder._served.values()) < stuck or self.busy() > stuck:
+        while sum(served.serving for served in self.back.live.recorder.calls_served.values()) < stuck or self.busy() > stuck:
             await asyncio.sleep(0.002)
         await asyncio.sleep(0.01)
         at_the_cut()
@@ -40,7 +40,7 @@ class World(LoopWorld):
         return report
 
     def busy(self) -> int:
-        return len(self.front.live.recorder._made)
+        return len(self.front.live.recorder.calls_made)
 
 
 def _is_settled(report: Report) -> bool:

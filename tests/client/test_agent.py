@@ -419,7 +419,7 @@ def test_a_finalizer_in_the_middle_of_a_step_is_deferred(alone: Join) -> None:
     with agent.live.lock:
         del stream
         gc.collect()
-        made = next(iter(agent.live.recorder._made.values()), None)
+        made = next(iter(agent.live.recorder.calls_made.values()), None)
         if made is not None:
             agent.live.settled(made, None, True)
             assert agent.live.deferred
@@ -473,7 +473,7 @@ def test_instrument_records_servers_and_channels_made_afterwards(instrumented: A
     with grpc.insecure_channel(address) as channel:
         call: Any = channel.unary_unary("/t.T/Do")
         future = call.future(b"x")
-        while not any(served.serving for served in instrumented.live.recorder._served.values()):
+        while not any(served.serving for served in instrumented.live.recorder.calls_served.values()):
             threading.Event().wait(0.002)
         report = instrumented.live.marked(SnapshotId(1))
         go.set()
@@ -531,7 +531,7 @@ def test_instrument_sees_which_channels_may_retry(instrumented: Agent) -> None:
         with grpc.insecure_channel("127.0.0.1:1", options) as channel:
             call: Any = channel.unary_unary("/t.T/Do")
             future = call.future(b"", wait_for_ready=True)
-            made = list(instrumented.live.recorder._made.values())[-1]
+            made = list(instrumented.live.recorder.calls_made.values())[-1]
             assert made.channel.copies_max == most
             future.cancel()
 

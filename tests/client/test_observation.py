@@ -245,7 +245,7 @@ async def test_a_task_about_to_be_cancelled_is_not_stuck(world: World) -> None:
 
     world.body = body
     call: Any = world.outside.unary_unary("/t.T/Do")(b"")
-    while not any(served.serving for served in world.back.live.recorder._served.values()):
+    while not any(served.serving for served in world.back.live.recorder.calls_served.values()):
         await asyncio.sleep(0.002)
     held[0].cancel()  # it has not run yet
     report = world.front.live.marked(SnapshotId(1))

@@ -42,7 +42,7 @@ def world(shell: str, alone: Alone) -> Iterator[World]:
 
 def served_calls(world: World) -> int:
     """The number of calls whose handlers have begun. A report also has those as served that interceptors on a loop work on."""
-    return sum(call.serving for call in tuple(world.server.live.recorder._served.values()))
+    return sum(call.serving for call in tuple(world.server.live.recorder.calls_served.values()))
 
 
 # -- queues and ends ---------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_call_fails_as_without_the_agent_even_if_the_recorder_fails(
         broken.setattr(LockedRecorder, "settled", lambda *_, **__: 1 / 0)
         assert cannot_be_made(shell, world) == 1
     world.client.live.faults = 0
-    (made,) = world.client.live.recorder._made.values()
+    (made,) = world.client.live.recorder.calls_made.values()
     world.client.live.settled(made, None, True)
 
 
@@ -244,7 +244,7 @@ def test_an_item_ends_the_wait_for_it_in_the_step_that_counts_it(world: World, m
 
     def check(live: LockedRecorder, *arguments: Any) -> None:
         counted(live, *arguments)
-        left.append(len(live.recorder._waits))
+        left.append(len(live.recorder.open_waits))
 
     monkeypatch.setattr(LockedRecorder, "item_received", check)
     world.go.set()

@@ -207,10 +207,10 @@ async def all_served(agent: Agent) -> None:
     """Wait until all handlers have ended: a cancelled sync handler ends in its own thread."""
     for _ in range(1_000):
         agent.live.catch_up()
-        if not agent.live.recorder._served:
+        if not agent.live.recorder.calls_served:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(agent.live.recorder._served)
+    raise AssertionError(agent.live.recorder.calls_served)
 
 
 def nothing_left(*agents: Agent) -> None:

@@ -61,7 +61,7 @@ def counted(agent: Agent) -> tuple[int, int, int]:
     with agent.live.lock:
         agent.live.catch_up()
         recorder = agent.live.recorder
-        return recorder.calls, len(recorder._made), len(recorder._served)
+        return recorder.calls, len(recorder.calls_made), len(recorder.calls_served)
 
 
 def until_over(agent: Agent, calls: int) -> None:

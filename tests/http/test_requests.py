@@ -83,7 +83,7 @@ def until(so: Callable[[], object]) -> None:
 def in_flight(agent: Agent) -> tuple[int, int]:
     with agent.live.lock:
         agent.live.catch_up()
-        return len(agent.live.recorder._made), len(agent.live.recorder._served)
+        return len(agent.live.recorder.calls_made), len(agent.live.recorder.calls_served)
 
 
 @pytest.mark.parametrize(("client", "outcome"), TRIED)
@@ -110,7 +110,8 @@ def test_both_ends_record_a_request_while_it_lasts(
     asking = threading.Thread(target=CLIENTS[client], args=(f"{url}/slow",), daemon=True)
     asking.start()
     assert gate.arrived.acquire(timeout=SECONDS_MAX)
-    until(lambda: any(one.wait for one in agent.live.recorder._made.values()))  # it asks for the reply after it has sent all
+    made_here = agent.live.recorder.calls_made
+    until(lambda: any(one.wait for one in made_here.values()))  # it asks for the reply after it has sent all
     report = agent.live.marked(agent.live.recorder.colour + 1)  # type: ignore[arg-type]  # the next snapshot
     assert report is not None
     (made,), (served,) = report.made, report.served

@@ -104,7 +104,7 @@ _served: list[str] = []
 
 
 def _view(_: Any) -> HttpResponse:
-    (served,) = _AGENT[0].live.recorder._served.values()
+    (served,) = _AGENT[0].live.recorder.calls_served.values()
     _served.append(served.party)
     return HttpResponse("one")
 
@@ -140,11 +140,11 @@ def _environ() -> dict[str, Any]:
 def test_django_by_wsgi(agent: Agent) -> None:
     started: list[Any] = []
     body = WSGIHandler()(_environ(), lambda *given: started.append(given))
-    assert len(agent.live.recorder._served) == 1, "until the body has been handed over"
+    assert len(agent.live.recorder.calls_served) == 1, "until the body has been handed over"
     assert b"".join(body) == b"one"
     body.close()
     assert _served == ["here/GET:one#1"]
-    assert not agent.live.recorder._served
+    assert not agent.live.recorder.calls_served
     assert started[0][0] == "200 OK"
 
 
@@ -163,7 +163,7 @@ def test_django_by_asgi(agent: Agent) -> None:
 
     asyncio.run(run())
     assert _served == ["here/GET:one#1"]
-    assert not agent.live.recorder._served
+    assert not agent.live.recorder.calls_served
     assert [one["type"] for one in sent] == ["http.response.start", "http.response.body"]
 
 
@@ -182,7 +182,7 @@ def test_explicit_middleware_passes_for_the_application(alone: Callable[[Any], A
     app = agent.wsgi(Site())
     assert app.name == "site"
     assert app(_environ(), lambda *_: None) == [b"one"]
-    assert not agent.live.recorder._served
+    assert not agent.live.recorder.calls_served
 
 
 @pytest.fixture

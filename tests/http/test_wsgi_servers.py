@@ -112,7 +112,7 @@ class Site:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         assert not [name for name in environ if name.upper().startswith("HTTP_STILLTRUE")]
         live = None if self.agent is None else self.agent.live
-        self.parties.append([] if live is None else [served.party for served in live.recorder._served.values()])
+        self.parties.append([] if live is None else [served.party for served in live.recorder.calls_served.values()])
         if environ["PATH_INFO"] == "/raises":
             raise ValueError("on purpose")
         start_response("200 OK", [("Content-Type", "text/plain")])
@@ -143,7 +143,7 @@ def test_a_request_is_recorded_while_it_is_served_and_runs_unchanged(serving: Se
         site.agent = attached()
         assert [ask(f"{url}{path}") for path in paths] == plain
     assert site.parties[len(paths) :] == [[f"here/GET:{name}#{number}"] for number, name in enumerate(names, 1)]
-    assert not site.agent.live.recorder._served
+    assert not site.agent.live.recorder.calls_served
     assert site.agent.live.faults == 0
 
 

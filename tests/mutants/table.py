@@ -262,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream that polls for its next item counts as unexplained",
-        "stilltrue.runtime.look.replies",
+        "stilltrue.runtime.look.replies_due",
         "not (single_reply and _streams(stack))",
         "True",
         "tests/client/waits/test_polls.py::test_a_stream_that_polls_does_not_count",
@@ -507,14 +507,14 @@ MUTANTS = (
     Mutant(
         "who has reported is still under suspicion",
         "detector.core.protocol.initiator",
-        "            self._suspects.discard(process)\n",
+        "            self._slow.discard(process)\n",
         "            pass\n",
         "tests/core/test_initiator.py::test_a_member_that_reports_again_is_waited_for_as_long_as_the_others",
     ),
     Mutant(
         "who was silent is not under suspicion",
         "detector.core.protocol.initiator",
-        "self._suspects.update(name for name in pending.missing() if name in self._members)",
+        "self._slow.update(name for name in pending.missing() if name in self._members)",
         "pass",
         "tests/core/test_initiator.py::test_members_that_missed_the_last_snapshot_are_waited_for_briefly",
     ),
@@ -636,8 +636,8 @@ MUTANTS = (
     Mutant(
         "the parent's call is settled in the child",
         "stilltrue.protocol.recorder",
-        "if self._made.get(made.number) is not made:",
-        "if made.number not in self._made:",
+        "if self.calls_made.get(made.number) is not made:",
+        "if made.number not in self.calls_made:",
         "tests/client/protocol/test_recorder.py::test_a_call_from_before_a_fork_settles_nothing_in_the_child",
     ),
     Mutant(

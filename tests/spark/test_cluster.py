@@ -24,7 +24,7 @@ from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
-from detector.spark.analyze import SparkEngine
+from detector.spark.engine import SparkEngine
 from detector.spark.streaming.pipeline import verdicts
 from detector.spark.streaming.plan import StreamPlan
 from detector.synthetic.generate import ArchivePlan, generate

@@ -15,8 +15,8 @@ from detector.analysis.findings.coverage import Headers, read_units
 from detector.analysis.kernels import LEFT_OUT, Count
 from detector.analysis.tables import totals
 from detector.archive.units import Archive, open_archive
-from detector.spark.analyze import SparkEngine
 from detector.spark.batch import table
+from detector.spark.engine import SparkEngine
 
 PERIOD = 60.0
 HOUR_SECONDS = 3600

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
 from detector.archive.units import open_archive
-from detector.spark.analyze import SparkEngine
+from detector.spark.engine import SparkEngine
 from detector.spark.streaming.pipeline import archive_stream, start
 from detector.spark.streaming.plan import StreamPlan
 

@@ -18,8 +18,8 @@ from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicates
-from detector.spark.analyze import SparkEngine
 from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
+from detector.spark.engine import SparkEngine
 from detector.spark.streaming.pipeline import archive_stream, start, verdicts
 from detector.spark.streaming.plan import StreamPlan
 from detector.spark.streaming.progress import Progress

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from detector.spark.analyze import report_progress, tasks_done
+from detector.spark.engine import report_progress, tasks_done
 
 
 @dataclass

@@ -112,7 +112,7 @@ class Agent:
         self._pid = os.getpid()
         self._connection: Connection | None = None
         self._paused: dict[int, tuple[Connection, list[threading.Lock]]] = {}
-        """By forking thread: the connection, and whether its session has ended."""
+        """By forking thread: the connection, and the locks of it that are held during the fork."""
         self._closed = False
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
@@ -309,7 +309,7 @@ class Agent:
             return Answering(None)
 
     def atomic(self) -> AbstractContextManager[Step]:
-        """A step in which facts change together with one message (rule 7): see :mod:`stilltrue.protocol.step`.
+        """A step in which facts change together with one message (protocol rule 7): see :mod:`stilltrue.protocol.step`.
 
         Sending a second message inside the block raises :class:`stilltrue.StepError`.
         """

@@ -147,7 +147,7 @@ def _local(steps: _Steps, master: str | None) -> Iterator[Any]:  # noqa: ARG001
 @contextmanager
 def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
     try:
-        from detector.spark.analyze import SETTINGS, SparkEngine, report_progress  # noqa: PLC0415 - Spark is an extra
+        from detector.spark.engine import SETTINGS, SparkEngine, report_progress  # noqa: PLC0415 - Spark is an extra
         from detector.spark.java import JavaError  # noqa: PLC0415
         from detector.spark.session import (  # noqa: PLC0415
             SparkFailedError,

@@ -1,8 +1,8 @@
 """The assembler: collects the reports of a pending snapshot and assembles them into one global state.
 
 Membership is fixed when the snapshot begins. One report is accepted from each member, only from the incarnation that is a
-member, and only while the snapshot is pending; any other is refused with a reason. If reports contradict each other (rule 5),
-the ones that cause the contradictions are set aside: their processes count as missing, and the snapshot stands.
+member, and only while the snapshot is pending; any other is refused with a reason. If reports contradict each other (protocol
+rule 5), the ones that cause the contradictions are set aside: their processes count as missing, and the snapshot stands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from statistics import median_low
 
-from detector.core.protocol import clocks
+from detector.core.protocol import clock_offsets
 from detector.core.snapshot import Snapshot
 from detector.core.waits.channels import set_aside
 from detector.core.waits.held_up_calls import tied
@@ -53,8 +53,8 @@ class Refusal(Enum):
 class Assembled:
     """A finished snapshot. After a verification round the reports are the amended ones.
 
-    ``orphans``: the contradictions (rule 5) as sentences; the snapshot says which reports were set aside. ``settled``: by
-    caller, its calls in doubt that this snapshot shows were answered. ``absent``: the members without a report.
+    ``orphans``: the contradictions (protocol rule 5) as sentences; the snapshot says which reports were set aside. ``settled``:
+    by caller, its calls in doubt that this snapshot shows were answered. ``absent``: the members without a report.
     """
 
     snapshot: Snapshot
@@ -220,7 +220,7 @@ def _resolved(
     ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId], earlier: Resolved | None
 ) -> Resolved:
     known = {} if earlier is None else earlier.shifted
-    shifted = clocks.shifted(reports, ref.begun or 0.0, ref.ended or math.inf, known)
+    shifted = clock_offsets.shifted(reports, ref.begun or 0.0, ref.ended or math.inf, known)
     timed = {name: shifted[name].report if name in shifted else report for name, report in reports.items()}
     found = resolved(timed, absent, earlier)
     return found if not shifted and not found.shifted else replace(found, shifted=shifted)

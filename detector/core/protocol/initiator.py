@@ -132,7 +132,7 @@ class Initiator:
         self._newest_begun = -math.inf
         self._newest_members: Mapping[ProcessName, ProcessId] = {}
         self._periodic_at = -math.inf
-        self._suspects: set[ProcessName] = set()
+        self._slow: set[ProcessName] = set()
         self._log = SnapshotLog()
         self._lost: set[ProcessName] = set()
         self.paused = False
@@ -162,7 +162,7 @@ class Initiator:
             return []
         for pending in self._pending.values():
             pending.stop_awaiting(process)
-        return self._settle(now)
+        return self._end_due(now)
 
     def lost(self, process: ProcessName, now: float) -> list[Effect]:
         """A member cannot be reached: snapshots still count it, but do not wait for it until it joins again."""
@@ -170,7 +170,7 @@ class Initiator:
         for pending in self._pending.values():
             pending.stop_awaiting(process)
             self._log.record(now, f"{process} is lost", pending.id)
-        return self._settle(now)
+        return self._end_due(now)
 
     def advance(self, colour: SnapshotId) -> None:
         """A process has cut for ``colour`` (rule 1)."""
@@ -201,7 +201,7 @@ class Initiator:
 
     def ticked(self, now: float) -> list[Effect]:
         """Time has passed."""
-        return self._settle(now, late=True) + self._begin_wanted(now)
+        return self._end_due(now, late=True) + self._begin_wanted(now)
 
     def due(self, now: float) -> float:
         """The next time at which :meth:`ticked` has something to do, in seconds; infinity if there is none."""
@@ -220,7 +220,7 @@ class Initiator:
     def reported(self, report: Report, now: float) -> list[Effect]:
         """A report has arrived. It serves every pending snapshot in (after, snapshot] (rule 2 of the recorder)."""
         name = report.process.instance
-        self.has_cut(name, report.snapshot, now)
+        self.cut_made(name, report.snapshot, now)
         served = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
         if not served:
             return [Refuse(process=name, reason=Refusal.LATE)]
@@ -236,21 +236,21 @@ class Initiator:
             outcome = "is accepted" if refusal is None else f"is refused ({refusal.value})"
             cut = f"next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
             self._log.record(now, f"the report of {name} {outcome}: {cut}", pending.id)
-        return effects + self._settle(now) + self._begin_wanted(now)
+        return effects + self._end_due(now) + self._begin_wanted(now)
 
     def refusal(self, process: ProcessId, after: SnapshotId, snapshot: SnapshotId) -> Refusal | None:
         """Why a report of ``process`` for the snapshots in (after, snapshot] would be refused; None if it would be accepted."""
         refusals = [pending.refusal(process) for pending in self._pending.values() if after < pending.id <= snapshot]
         return None if None in refusals else next(iter(refusals), Refusal.LATE)
 
-    def has_cut(self, process: ProcessName, snapshot: SnapshotId, now: float) -> None:
+    def cut_made(self, process: ProcessName, snapshot: SnapshotId, now: float) -> None:
         """A process has cut for ``snapshot``, though its report may be late.
 
         From now on it is waited for like the others (rule 3), if this is the newest snapshot or began within
         ``give_up_seconds``.
         """
         if snapshot >= self.next_id - 1 or now <= self._begun.get(snapshot, -math.inf) + self.timing.give_up_seconds:
-            self._suspects.discard(process)
+            self._slow.discard(process)
         self.advance(snapshot)
 
     # -- partial evaluation (rule 7) -----------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Initiator:
         self._periodic_at = now
         self._log.record(now, f"begins for {by}: markers to {', '.join(self.members) or 'no member'}", snapshot)
         begin = Begin(snapshot=snapshot, members=self.members, settled=self._settled_members())
-        return [begin, *self._settle(now)]
+        return [begin, *self._end_due(now)]
 
     def _settled_members(self) -> dict[ProcessName, tuple[CallNumber, ...]]:
         """By member, its calls in doubt that were answered. Sent once, since a doubt that persists shows up again."""
@@ -351,12 +351,12 @@ class Initiator:
         if not pending.awaited:
             return pending.begun
         timing = self.timing
-        due = pending.begun + (timing.suspect_seconds if pending.awaited <= self._suspects else timing.give_up_seconds)
+        due = pending.begun + (timing.suspect_seconds if pending.awaited <= self._slow else timing.give_up_seconds)
         coming = pending.reported_at if len(pending.awaited) >= timing.rush_members else pending.many_reported_at
         end = pending.begun + COMING_GIVE_UPS_MAX * timing.give_up_seconds
         return max(due, min(coming + COMING_SECONDS, end))
 
-    def _settle(self, now: float, *, late: bool = False) -> list[Effect]:
+    def _end_due(self, now: float, *, late: bool = False) -> list[Effect]:
         """End every snapshot that is due (rule 3), the oldest first; with ``late``, also those past their deadline.
 
         Only :meth:`ticked` passes ``late``: any other event may itself have been delayed behind unread reports.
@@ -388,8 +388,8 @@ class Initiator:
         del self._pending[pending.id]
         if now > pending.begun + self.timing.period_seconds:
             self._rest(pending.begun, now)
-        self._suspects.update(name for name in pending.missing() if name in self._members)
-        self._suspects.intersection_update(self._members)
+        self._slow.update(name for name in pending.missing() if name in self._members)
+        self._slow.intersection_update(self._members)
         ended = Assemble(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
         if pending.weight >= self._offload_weight_min:
             return [*effects, ended]

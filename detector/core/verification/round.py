@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.clocks import ahead_seconds
+from detector.core.protocol.clock_offsets import ahead_seconds
 from detector.core.verification.past_rounds import Key
 from detector.core.verification.suspicion import Suspicion
 from detector.core.waits.resolution import owner_of

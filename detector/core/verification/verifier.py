@@ -1,4 +1,4 @@
-"""The verification round (rule 10): a snapshot yields suspicions, and a second look by the suspects' processes confirms them.
+"""The verification round (protocol rule 10): a snapshot yields suspicions; a second look by the suspects' processes confirms.
 
 Rules:
 
@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 
 from detector.core.protocol.assembler import Assembled
 from detector.core.verification.amendment import amended
-from detector.core.verification.late_answers import LateAnswers
+from detector.core.verification.late_looks import LateLooks
 from detector.core.verification.past_rounds import Idle, Key, Known, Memory, copied
 from detector.core.verification.reassembly import Reassembly
 from detector.core.verification.round import INTERIM_SECONDS, Round
@@ -99,7 +99,7 @@ class Verifier:
         """By snapshot, the processes that did not answer in time: a later answer must not count for a further request."""
         self._unresponsive: set[ProcessId] = set()
         """Rule 7: processes that were late and have not answered since."""
-        self._late_answers = LateAnswers()
+        self._late_looks = LateLooks()
         self._unanswered: set[Key] = set()
         """Parties whose latest look was not answered: a late look replaces its result (rule 9)."""
 
@@ -133,15 +133,15 @@ class Verifier:
         found: list[RoundEffect] = [
             AskLook(process=assembled.reports[name].process, request=asked[name]) for name in sorted(one.awaited)
         ]
-        return found + self._settle(now)
+        return found + self._end_due(now)
 
     def looked(self, process: ProcessId, look: Look, now: float) -> list[RoundEffect]:
         """A process has answered with its look."""
         self._unresponsive.discard(process)
         one = self._rounds.get(look.snapshot)
         if one is not None and one.accept(process, look):
-            return self._settle(now)
-        self._late_answers.offer(process, look, now)
+            return self._end_due(now)
+        self._late_looks.offer(process, look, now)
         return []
 
     def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
@@ -150,18 +150,18 @@ class Verifier:
             if snapshot in {None, number}:
                 one.leave_out(process, reason)
         if snapshot is None:
-            self._late_answers.leave_out(process, reason, now)
-        return self._settle(now)
+            self._late_looks.leave_out(process, reason, now)
+        return self._end_due(now)
 
     def ticked(self, now: float) -> list[RoundEffect]:
         """Time has passed."""
-        for one in self._late_answers.take(now):
+        for one in self._late_looks.take(now):
             self._complete(one, now)
-        return self._settle(now, late=True)
+        return self._end_due(now, late=True)
 
     def due(self) -> float:
         """The next time at which :meth:`ticked` has something to do; infinity if there is none."""
-        return min(self._late_answers.due(), *map(self._until, self._rounds.values()), math.inf)
+        return min(self._late_looks.due(), *map(self._until, self._rounds.values()), math.inf)
 
     def interim(self, now: float) -> list[RoundEffect]:
         """The interim results of rounds that take long (rule 8)."""
@@ -179,7 +179,7 @@ class Verifier:
 
     def to_complete(self) -> Iterator[Assembled]:
         """The snapshots whose rounds the next :meth:`ticked` may complete (rule 9)."""
-        return self._late_answers.to_complete()
+        return self._late_looks.to_complete()
 
     # -- what to look at (rule 4) --------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Verifier:
         unresponsive = one.awaited and all(one.assembled.reports[name].process in self._unresponsive for name in one.awaited)
         return self._unresponsive_seconds if unresponsive else self._give_up_seconds
 
-    def _settle(self, now: float, *, late: bool = False) -> list[RoundEffect]:
+    def _end_due(self, now: float, *, late: bool = False) -> list[RoundEffect]:
         """End the rounds that are over; with ``late``, also those that have waited long enough."""
         over = [number for number, one in self._rounds.items() if not one.awaited or (late and now >= self._until(one))]
         ended = [self._rounds.pop(number) for number in over]
@@ -269,7 +269,7 @@ class Verifier:
             self._late[ref.id] = frozenset(one.awaited)
             late = {one.assembled.reports[name].process for name in one.awaited}
             if one.keys and not late <= self._unresponsive:
-                self._late_answers.expect(one, now)
+                self._late_looks.expect(one, now)
             self._unresponsive |= late
         since = self._since(one)
         looks = {party: self._remember(one, party, key, now) for party, key in one.keys.items()}

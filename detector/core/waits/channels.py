@@ -1,4 +1,4 @@
-"""Channels by difference (rule 4): locates each outstanding call from the two ends' cuts alone.
+"""Channels by difference (protocol rule 4): locates each outstanding call from the two ends' cuts alone.
 
 A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply is in transit* (a member
 has seen it and none serves it any more), or its *request is in transit* (no member has seen it). Only positive evidence blocks:
@@ -59,7 +59,7 @@ class CallLocation:
 
 
 class Orphan(NamedTuple):
-    """A contradiction (rule 5): ``server`` reports something that the report of ``caller`` rules out. One of them is wrong."""
+    """A contradiction (protocol rule 5): ``server`` reports what the report of ``caller`` rules out. One of them is wrong."""
 
     server: ProcessName
     caller: ProcessName
@@ -114,7 +114,7 @@ class Channels:
         self._pools.update({(name, view.pool.name): view for view in views})
 
     def locate(self, process: ProcessId, call: OutstandingCall) -> CallLocation:
-        """Locate ``call``, made by ``process``. A record with another method is ignored: its stamp was passed on (rule 9)."""
+        """Locate ``call``, made by ``process``. Records with another method are ignored: stamps passed on (protocol rule 9)."""
         caller = Caller(process.instance, process.incarnation)
         records = [one for one in self._served.get((caller, call.number), []) if one[1].method == call.method]
         heard = [(name, served) for name, served in records if not served.hung_up]
@@ -229,7 +229,7 @@ class Channels:
                 yield from ((caller.process, server, served) for server, served in records if not served.taken)
 
     def orphans(self) -> list[Orphan]:
-        """Check rule 5, the paper's n >= m, on every channel: find what servers have seen and their callers rule out."""
+        """Check protocol rule 5, the paper's n >= m, on every channel: what servers have seen and their callers rule out."""
         found = []
         for name in sorted(self._reports):
             for seen in self._reports[name].seen:

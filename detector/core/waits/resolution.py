@@ -126,7 +126,7 @@ class Resolution:
 
     def _call(self, report: Report, wait: LocalWait, number: CallNumber) -> _ResolvedTarget:
         call = self._made.get((report.process.instance, number))
-        if call is None or call.doubtful:  # over or in doubt, so no longer a wait (rule 8)
+        if call is None or call.doubtful:  # over or in doubt, so no longer a wait (protocol rule 8)
             return _FREE
         location = self._locate(report.process, call)
         if wait.uncoloured and location.served is not None and location.served.sent != call.received:
@@ -199,7 +199,7 @@ class Resolution:
             yield Message(source=source, target=server, facts=unknown, what=f"request {served.method} (abandoned)")
 
     def settled_doubts(self) -> dict[ProcessId, tuple[CallNumber, ...]]:
-        """By caller, its calls in doubt that a server has answered; it need not remember them any longer (rule 8).
+        """By caller, its calls in doubt that a server has answered; it need not remember them any longer (protocol rule 8).
 
         Except those whose facts were not taken: their caller may be about to set the facts again, or to send them once more.
         """

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
-from detector.core.protocol.clocks import Shifted
+from detector.core.protocol.clock_offsets import Shifted
 from detector.core.waits.channels import Orphan
 from detector.core.waits.resolution import Resolution
 from detector.graph.columns import WaitColumns

@@ -133,7 +133,7 @@ class Assembling:
             self._set_aside(assembled)
 
     def _set_aside(self, assembled: Assembled) -> None:
-        """Count and log reports that contradict others (rule 5), with their snapshot's story."""
+        """Count and log reports that contradict others (protocol rule 5), with their snapshot's story."""
         ref = assembled.snapshot.ref
         story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
         for name, orphan in sorted(assembled.snapshot.set_aside.items()):

@@ -193,7 +193,7 @@ class Driver:
             self._check_colour(snapshot)
             self.heard(member)
             member.colour = max(member.colour, snapshot)
-            self._initiator.has_cut(member.name, snapshot, self._clock.now())
+            self._initiator.cut_made(member.name, snapshot, self._clock.now())
             self._metrics.report_refused(refusal.value.replace(" ", "_"))
         return refusal is not None
 

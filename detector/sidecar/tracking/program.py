@@ -128,10 +128,10 @@ class Program:
                 yield f"{counted(several, 'party', 'parties')} with several outgoing calls, assumed to wait for any one of them"
 
     def look(self, request: LookRequest, doubt: str) -> Look:
-        """Look again at parties of the program (rule 10), as far as its calls show; ``doubt``: why the pool may not be full.
+        """Look again at parties of the program (protocol rule 10), as far as its calls show.
 
-        The sidecar cannot see the program's threads; it assumes that handlers wait for their calls, and watches for
-        counterevidence (rule 4).
+        ``doubt``: why the pool may not be full. The sidecar cannot see the program's threads; it assumes that handlers wait for
+        their calls, and watches for counterevidence (rule 4).
         """
         look, now = self.live.look(request), self.live.clock()
         served = {call.party for call in self.pool.served} if doubt else set()

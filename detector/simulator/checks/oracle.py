@@ -241,7 +241,7 @@ def lost_messages(world: World) -> int:
 
 
 def _in_doubt(world: World, call: SimCall, since: float) -> bool:
-    """Whether no running process knows that all copies of a call were answered (rule 8), and its doubt has not expired.
+    """Whether no running process knows that all copies of a call were answered (protocol rule 8), and its doubt still stands.
 
     Two copies at one server are one record there, so servers are counted.
     """

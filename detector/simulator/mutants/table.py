@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detector.core import scope
-from detector.core.protocol import assembler, clocks
+from detector.core.protocol import assembler, clock_offsets
 from detector.core.protocol.initiator import Initiator
 from detector.core.snapshot import Snapshot
 from detector.core.verification import amendment as look_amendment
@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "members' clocks are believed",
         "clocks",
         "safe, stable, live, sound",
-        (clocks, "in_detector_time", in_detector.believes_clocks),
+        (clock_offsets, "in_detector_time", in_detector.believes_clocks),
     ),
     _mutant(
         "section 4",

@@ -1,7 +1,8 @@
 """Forged stamps, with which strangers call under a member's name, and the world's record of which process received which.
 
 A forged number or floor is far beyond what the alleged caller has sent, so that the reports of caller and server contradict
-each other (rule 5). A stamp with an unknown incarnation, or a colour that no detector can have assigned, contradicts no report.
+each other (protocol rule 5). A stamp with an unknown incarnation, or a colour that no detector can have assigned, contradicts
+no report.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class SimCall:
     token_back: int = 0
     """The token in its reply, which its maker has not taken yet."""
     step: Step | None = None
-    """The open step of its maker that the call belongs to (rule 7)."""
+    """The open step of its maker that the call belongs to (protocol rule 7)."""
     requests: int = 0
     replies: int = 0
     copies_there: int = 0

@@ -327,7 +327,7 @@ def test_the_cleanup_of_a_generator_after_its_caller_left_is_active(alone: Calla
         next(call)
         call.cancel()
         gate.is_reached()
-        served = len(front.live.recorder._served)
+        served = len(front.live.recorder.calls_served)
         assert served or acting(front)  # it is still served, or else unaccounted
         gate.go.set()
 

@@ -210,7 +210,7 @@ def test_markers_are_answered_while_the_pool_is_full_with_its_queue(detector: An
         threads = [threading.Thread(target=channel.unary_unary("/t.T/Do"), args=(b"x",)) for _ in range(2)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: sorted(call.serving for call in list(server.live.recorder._served.values())) == [False, True])
+        wait_until(lambda: sorted(call.serving for call in list(server.live.recorder.calls_served.values())) == [False, True])
         detector.mark(1)
         report, made = detector.report("server", 1), detector.report("caller", 1)
         go.set()

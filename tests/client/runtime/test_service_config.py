@@ -141,7 +141,7 @@ async def test_a_timeout_of_the_config_is_a_deadline_of_the_call(alone: Any) -> 
             loop: Any = on_loop.unary_unary("/t.T/Do")
             calls.append(loop(b"x", wait_for_ready=True))
             now = agent.live.clock()
-            deadlines = [made.deadline for made in agent.live.recorder._made.values()]
+            deadlines = [made.deadline for made in agent.live.recorder.calls_made.values()]
             assert [deadline is not None and 50 < deadline - now <= 60 for deadline in deadlines] == [True] * 3
             for call in calls:
                 call.cancel()

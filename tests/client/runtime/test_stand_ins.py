@@ -136,7 +136,7 @@ async def test_a_call_that_fails_before_it_is_sent_is_not_outstanding_on_a_loop(
         call: Any = channel.unary_unary("/t.T/Do")
         with pytest.raises(Exception, match=r"execute_batch|INVALID_METADATA"):
             await call(b"x", metadata=[("UPPER", "case")])
-        assert [made.state.name for made in client.live.recorder._made.values()] == []
+        assert [made.state.name for made in client.live.recorder.calls_made.values()] == []
 
 
 @pytest.mark.parametrize("metadata", [5, ["a"], [("a", 1)], {"a": "b"}])

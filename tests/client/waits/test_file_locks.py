@@ -409,7 +409,7 @@ def test_the_party_that_has_the_open_file_holds_its_process_s_lock(front: Front,
 
 def holder_in(front: Front, report: Report) -> PartyLook:
     """The second look at the holder, as a suspect."""
-    number = next(made.wait for made in front.agent.live.recorder._made.values() if made.party == "front/thread:holder")
+    number = next(made.wait for made in front.agent.live.recorder.calls_made.values() if made.party == "front/thread:holder")
     suspect = Suspect(party=PartyName("front/thread:holder"), waits=(number,))
     return of(front.agent.looker().look(LookRequest(snapshot=report.snapshot, suspects=(suspect,))), suspect.party)
 

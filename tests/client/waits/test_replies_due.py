@@ -17,7 +17,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.requests.stacks import StandingParty
 from stilltrue.runtime.look import unexplained
-from stilltrue.runtime.look.replies import BLOCKED_IN
+from stilltrue.runtime.look.replies_due import BLOCKED_IN
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
 from tests.client.look.worlds import serving

@@ -1,6 +1,6 @@
 """The recorder: one process's record of its calls and waits, and its cuts. The same class runs live and simulated.
 
-The rules (docs/design.md section 3; the code names them by number):
+The rules (docs/design.md section 3; elsewhere, the code calls them "protocol rule 1" and so on):
 
 1. Colour. Every message carries its sender's stamp: source, call number, colour. A reply may omit it where it is redundant: it
    is not an error, its colour is the request's, and the request shows that its sender knows who answers.
@@ -136,18 +136,18 @@ class Recorder:
         """The beginning of its stamps' text."""
         self._party_prefixes: dict[str, str] = {}
         """By method: the prefix of the names of the parties that serve it."""
-        self._made: dict[CallNumber, ClientCall] = {}
+        self.calls_made: dict[CallNumber, ClientCall] = {}
         self._lowest: Any = 1
         """No call with a lower number is outstanding."""
         self._in_steps: dict[CallNumber, Step] = {}
         self._doubts = Doubts(doubts_max=bounds.doubts_max, seconds_max=bounds.doubt_seconds_max)
         self._in_doubt = self._doubts.calls
-        self._served: dict[int, ServerCall] = {}
+        self.calls_served: dict[int, ServerCall] = {}
         self._callers = Callers(callers_max=bounds.callers_max, answered_max=bounds.answered_max)
         self._memory_of = self._callers.get
         self._memory_by_text = self._callers.by_text.get
         self._pools: dict[str, PoolSize] = {}
-        self._waits: dict[WaitNumber, OpenWait] = {}
+        self.open_waits: dict[WaitNumber, OpenWait] = {}
         self._holds: dict[str, list[Hold]] = {}
         self._facts: dict[str, Fact] = {}
         self._activities = Activities(reactive=reactive)
@@ -196,7 +196,7 @@ class Recorder:
         facts = NO_FACTS if step is None else self._spend(step)
         number = self._next_call
         self._next_call = number + 1
-        calls = self._made
+        calls = self.calls_made
         made = calls[number] = ClientCall(number, method, channel, party, now, deadline, facts)
         if step is not None:
             step.message = made
@@ -251,7 +251,7 @@ class Recorder:
         report = None
         if stamp is not None and stamp.colour > self.colour:
             report = self.coloured(stamp, now)
-        if self._made.get(made.number) is not made:  # settled before, or made before a fork or a renaming
+        if self.calls_made.get(made.number) is not made:  # settled before, or made before a fork or a renaming
             self._inherited.discard(made)
             return report
         step = self._in_steps.get(made.number) if self._in_steps else None
@@ -261,7 +261,7 @@ class Recorder:
             step.outcome = (stamp, in_doubt)
             self._happened("outcome held back:", made)
             return report
-        del self._made[made.number]
+        del self.calls_made[made.number]
         channel = made.channel
         if stamp is not None:
             channel.answered_by(stamp.source, stamp.incarnation)
@@ -282,7 +282,7 @@ class Recorder:
         step = self._in_steps.get(made.number)
         if step is not None and step.message is made:
             step.lost = dict.fromkeys(made.facts, UNKNOWN_FACT)
-        elif self._made.get(made.number) is made:
+        elif self.calls_made.get(made.number) is made:
             self._facts.update(dict.fromkeys(made.facts, UNKNOWN_FACT))
 
     # -- steps of the application --------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class Recorder:
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         if stamp is not None and known and self._mark in known:
             served.unstamped_colour = colour
-        self._served[serial] = served
+        self.calls_served[serial] = served
         self.happenings += 1
         if self._log_event is not None:
             self._log_event((self.happenings, self.colour, "arrived", served))
@@ -379,7 +379,7 @@ class Recorder:
         served = ServerCall(serial, name, method, memory.caller, number, "", now, None, interruptible)
         if self._mark in known:
             served.unstamped_colour = colour
-        self._served[serial] = served
+        self.calls_served[serial] = served
         self.happenings += 1
         if self._log_event is not None:
             self._log_event((self.happenings, self.colour, "arrived", served))
@@ -418,7 +418,7 @@ class Recorder:
 
     def poll_callers(self) -> None:
         """Record which callers are gone, for calls whose shells can only be asked for that."""
-        for served in tuple(self._served.values()):
+        for served in tuple(self.calls_served.values()):
             if served.context is not None and served.context.has_ended():
                 served.context = None
                 if served.unanswered:
@@ -441,7 +441,7 @@ class Recorder:
             return False
         served.state = REOPEN[served.state]
         served.unanswered, served.interruptible, served.context = True, False, context
-        self._served[served.serial] = served
+        self.calls_served[served.serial] = served
         self._happened("no status for", served)
         return True
 
@@ -455,8 +455,8 @@ class Recorder:
         What a step deferred to the reply takes effect now (rule 7). ``failed``: the call ended with an error or without
         a reply; that is then dropped, and facts of the request that were not taken go back with the error.
         """
-        if self._served.get(served.serial) is served:
-            del self._served[served.serial]
+        if self.calls_served.get(served.serial) is served:
+            del self.calls_served[served.serial]
             served.context = None
             served.state = END[served.state]
             facts, changes = NO_REPLY if failed else served.reply
@@ -489,7 +489,7 @@ class Recorder:
         """An item of the call's stream was received; the wait for it ends in the same step."""
         call.received += 1
         if wait is not None:
-            self._waits.pop(wait, None)
+            self.open_waits.pop(wait, None)
         self.happenings += 1
         if self._log_event is not None:
             self._log_event((self.happenings, self.colour, "an item received of", call))
@@ -514,7 +514,7 @@ class Recorder:
         if timeout is not None:
             deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         number = self._number_wait()
-        self._waits[number] = OpenWait(waiter, number, tuple(among), needs, deadline, now, uncoloured, what)
+        self.open_waits[number] = OpenWait(waiter, number, tuple(among), needs, deadline, now, uncoloured, what)
         self.happenings += 1
         if self._log_event is not None:
             self._log_event((self.happenings, self.colour, "waits", waiter))
@@ -522,14 +522,14 @@ class Recorder:
 
     def resumes(self, number: WaitNumber) -> None:
         """The wait with this number is over. Idempotent."""
-        wait = self._waits.pop(number, None)
+        wait = self.open_waits.pop(number, None)
         if wait is not None:
             self._happened("waits no longer", wait.waiter)
 
     def holds(self, party: PartyName, resource: str, capacity: int = 1, wait: WaitNumber | None = None) -> None:
         """A party takes one of the ``capacity`` shares of a resource; its wait for the share ends in the same step."""
         if wait is not None:
-            self._waits.pop(wait, None)
+            self.open_waits.pop(wait, None)
         self._holds.setdefault(resource, []).append(Hold(party=party, resource=resource, capacity=capacity))
         self._happened("takes a share", party)
 
@@ -587,13 +587,13 @@ class Recorder:
         self._mark = mark_of(process.instance, process.incarnation)
         self.sender = sender_text(process.instance, process.incarnation)
         self._party_prefixes.clear()
-        self._inherited.update(self._made.values(), self._served.values())
-        for made in (*self._made.values(), *self._in_doubt.values()):
+        self._inherited.update(self.calls_made.values(), self.calls_served.values())
+        for made in (*self.calls_made.values(), *self._in_doubt.values()):
             self._facts.update(dict.fromkeys(made.facts, UNKNOWN_FACT))
-        self._made.clear()
-        self._served.clear()
+        self.calls_made.clear()
+        self.calls_served.clear()
         self._in_steps.clear()
-        self._waits.clear()
+        self.open_waits.clear()
         self._holds.clear()
         self._doubts = Doubts(doubts_max=self._bounds.doubts_max, seconds_max=self._bounds.doubt_seconds_max)
         self._in_doubt = self._doubts.calls
@@ -605,10 +605,10 @@ class Recorder:
     def oldest_wait(self, after: WaitNumber) -> tuple[WaitNumber, float] | None:
         """The lowest-numbered open wait above ``after``, and when it began; None if there is none."""
         found: tuple[WaitNumber, float] | None = None
-        for made in self._made.values():
+        for made in self.calls_made.values():
             if made.wait > after and (found is None or made.wait < found[0]):
                 found = (made.wait, made.wait_since)
-        for number, wait in self._waits.items():
+        for number, wait in self.open_waits.items():
             if number > after:
                 if found is None or number < found[0]:
                     found = (number, wait.since or 0.0)
@@ -656,7 +656,12 @@ class Recorder:
 
     def _local_state(self, now: float) -> LocalState:
         return local_state(
-            self._made.values(), self._served.values(), self._waits.values(), self._holds, observe=self._observe, now=now
+            self.calls_made.values(),
+            self.calls_served.values(),
+            self.open_waits.values(),
+            self._holds,
+            observe=self._observe,
+            now=now,
         )
 
     @property
@@ -701,7 +706,7 @@ class Recorder:
         return number
 
     def _stamp(self, number: CallNumber) -> Stamp:
-        floor, made = self._lowest, self._made
+        floor, made = self._lowest, self.calls_made
         if floor not in made:
             above = self._next_call
             while floor < above and floor not in made:  # as in sent()

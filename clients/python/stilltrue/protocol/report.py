@@ -139,7 +139,7 @@ class LocalWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutstandingCall:
-    """A call outstanding at its caller, or one that failed in doubt (rule 8).
+    """A call outstanding at its caller, or one that failed in doubt (protocol rule 8).
 
     ``target`` is the address dialled. ``servers`` are the processes that have answered on that channel, with their incarnation
     at the time; ``strangers``: a process without a stamp has answered, too. ``party`` is None if the calling party is unknown.
@@ -204,8 +204,8 @@ class Answered:
 class Seen:
     """A server's memory of one caller: the highest number seen, the calls answered, and up to where some were forgotten.
 
-    No call above ``highest`` has been seen (rule 5 checks it). A call up to ``forgotten`` that is not listed may have been
-    answered: its record was dropped for space. All calls below ``floor`` are over according to the caller's stamps (0: not
+    No call above ``highest`` has been seen (protocol rule 5 checks it). A call up to ``forgotten`` that is not listed may have
+    been answered: its record was dropped for space. All calls below ``floor`` are over according to the caller's stamps (0: not
     known); it is checked when the report arrives, and not archived. ``plain`` are the numbers, ascending, of answered calls
     without further details (there may be thousands while one call holds the floor); ``answered`` are the others.
     """
@@ -285,14 +285,14 @@ class HeldUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One process's local state for every snapshot in (``after``, ``snapshot``] (rule 2), as sent to the detector.
+    """One process's local state for every snapshot in (``after``, ``snapshot``] (protocol rule 2), as sent to the detector.
 
     ``next_number`` is the number that the next call would have had: no server may have seen it or any above. ``lost`` counts
     the entries dropped to stay within the recorder's bounds (while it is not 0, calls may be missing: doubt). ``happenings``
-    counts the events recorded so far (0: the agent does not count); if a later look (rule 10) has the same count, nothing has
-    happened since. ``doubt`` is set by the detector after the verification round: why the process's activity is uncertain
-    (empty: it is certain, or was not looked at). ``sent_over`` and ``held_up`` are what gRPC core and the kernel report, soon
-    after the cut, about calls that have been awaited for long.
+    counts the events recorded so far (0: the agent does not count); if a later look (protocol rule 10) has the same count,
+    nothing has happened since. ``doubt`` is set by the detector after the verification round: why the process's activity is
+    uncertain (empty: it is certain, or was not looked at). ``sent_over`` and ``held_up`` are what gRPC core and the kernel
+    report, soon after the cut, about calls that have been awaited for long.
     """
 
     process: ProcessId

@@ -2,8 +2,8 @@
 
 The text is ``source;incarnation;number;colour;floor``, all decimal except the source: short, printable, and the same in every
 language. A request's stamp may end with ``;~mark~mark~``, the marks of processes that its sender knows to serve its channel:
-they may omit redundant stamps from their replies (rule 1). A tag may follow (:mod:`stilltrue.protocol.stamp_tag`), which
-only holders of a key can check. A stamp that cannot be parsed is ignored: the message counts as unstamped (fail open).
+they may omit redundant stamps from their replies (protocol rule 1). A tag may follow, which only holders of a key can check
+(:mod:`~stilltrue.protocol.stamp_tag`). A stamp that cannot be parsed is ignored: the message counts as unstamped (fail open).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MARK_BYTES = 8
 
 
 class Stamp(NamedTuple):
-    """A message's sender and number, and the sender's colour and floor (docs/design.md section 3, rules 1 and 3).
+    """A message's sender and number, and the sender's colour and floor (docs/design.md section 3, protocol rules 1 and 3).
 
     ``number`` is the caller's number for the call, on the request and on the reply alike. ``floor`` is the lowest number still
     outstanding at the source: each call below it is over for its caller. ``known`` has the marks of the servers that the caller

@@ -1,4 +1,4 @@
-"""The tag that proves that a stamp comes from the fleet (rule 9): a keyed BLAKE2b hash of the stamp and its call.
+"""The tag that proves that a stamp comes from the fleet (protocol rule 9): a keyed BLAKE2b hash of the stamp and its call.
 
 A tagged stamp is ``source;incarnation;number;colour;floor;tag``, the tag 32 hex digits. The hash covers the method and whether
 the stamp is a request's or a reply's, so that an intercepted stamp cannot be used for another call.

@@ -1,4 +1,4 @@
-"""Rule 7 for the application: facts change in the same step as the message they belong to.
+"""Protocol rule 7 for the application: facts change in the same step as the message they belong to.
 
     with agent.atomic() as step:      # give the token up, and send it, in one step
         step.fact(token=0)

@@ -223,7 +223,7 @@ class LockedRecorder:
                 self.recorder.goes_on(made)
 
     def coloured(self, stamp: Stamp) -> None:
-        """Part of a message with this stamp was received that neither begins nor settles a call (rule 2)."""
+        """Part of a message with this stamp was received that neither begins nor settles a call (protocol rule 2)."""
         with self._step():
             report = self.recorder.coloured(stamp, self.clock())
             if report is not None:

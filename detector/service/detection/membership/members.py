@@ -47,7 +47,7 @@ class Stream(Protocol):
         """
 
     def send_look(self, request: LookRequest) -> None:
-        """Ask the agent to look again (rule 10)."""
+        """Ask the agent to look again (protocol rule 10)."""
 
     def send_stacks_request(self, number: int) -> None:
         """Ask for the stacks of its parties."""

@@ -99,7 +99,7 @@ def _reply(world: World, key: CallKey, copy: int) -> Process | None:
 
 
 def _fail(world: World, key: CallKey) -> Process:
-    """The caller learns that a call has failed, but not whether it was received (rule 8)."""
+    """The caller learns that a call has failed, but not whether it was received (protocol rule 8)."""
     process, call = world.processes[key[0]], world.calls[key]
     world.enabled.discard("deliver", "fail", key)
     parties.abandon(world, call, "fails, perhaps received")
@@ -154,7 +154,7 @@ def _marker(world: World, snapshot: SnapshotId, name: ProcessName, incarnation: 
 def _settles(
     world: World, snapshot: SnapshotId, name: ProcessName, incarnation: int, numbers: tuple[CallNumber, ...]
 ) -> Process | None:
-    """A process learns, with a marker or separately, that calls it has in doubt were answered (rule 8)."""
+    """A process learns, with a marker or separately, that calls it has in doubt were answered (protocol rule 8)."""
     world.enabled.discard("marker", "settles", snapshot, name, incarnation, numbers)
     process = world.alive(name, incarnation)
     if process is not None:
@@ -164,7 +164,7 @@ def _settles(
 
 
 def _look(world: World, request: LookRequest, name: ProcessName, incarnation: int) -> None:
-    """A process is asked to look again (rule 10), and sends what it sees to the detector."""
+    """A process is asked to look again (protocol rule 10), and sends what it sees to the detector."""
     world.enabled.discard("marker", "look", request, name, incarnation)
     process = world.alive(name, incarnation)
     if process is None:

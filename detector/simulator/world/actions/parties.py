@@ -1,4 +1,4 @@
-"""Runs parties: one step of a task or handler at a time, each recorded as one atomic event (rule 7)."""
+"""Runs parties: one step of a task or handler at a time, each recorded as one atomic event (protocol rule 7)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def close_step(world: World, call: SimCall) -> None:
 
 
 def abandon(world: World, call: SimCall, why: str) -> None:
-    """The caller abandons a call and cannot tell whether it was received (rule 8)."""
+    """The caller abandons a call and cannot tell whether it was received (protocol rule 8)."""
     process = call.party.process
     world.doubts[call.key] = (call, world.now)
     world.narrate(process, f"call {call.key[2]} of {call.party.name} {why}")

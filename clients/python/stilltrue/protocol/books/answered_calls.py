@@ -1,4 +1,4 @@
-"""A server's memory of the calls of each caller (rule 3), bounded by what is outstanding there and by a fixed count."""
+"""A server's memory of the calls of each caller (protocol rule 3), bounded by what is outstanding there and by a count."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A transition that is not in the table is a bug of ours (:class:`IllegalTransitio
 unrecorded, and never fail it.
 
 At the caller: ``SENT`` (outstanding), ``AWAITED`` (outstanding, and its party is blocked on it), ``HELD_BACK`` (the outcome is
-known, but counts only from the end of an open step, rule 7), ``IN_DOUBT`` (rule 8), ``OVER``.
+known, but counts only from the end of an open step, protocol rule 7), ``IN_DOUBT`` (protocol rule 8), ``OVER``.
 At the server: ``QUEUED``, ``ABANDONED`` (queued, and the caller is gone), ``SERVED``, ``UNHEARD`` (still being served, but the
 caller is gone and will not receive the reply), ``OVER``.
 """

@@ -1,4 +1,4 @@
-"""One process's calls in doubt (rule 8): they failed, and it is unknown whether they were received.
+"""One process's calls in doubt (protocol rule 8): they failed, and it is unknown whether they were received.
 
 A doubt ends when a server's record settles it, or after a fixed time. When there are too many, the oldest is dropped; reports
 count it (``dropped``) until its time would have passed, so that no verdict rests on a forgotten call.

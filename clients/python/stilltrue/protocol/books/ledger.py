@@ -187,11 +187,11 @@ class ServerCall:
     deadline_known = False
     """Whether it is known when the call times out, or that it never does."""
     unstamped_colour = NO_COLOUR
-    """The request's colour, if its sender knows who answers: a reply of this colour needs no stamp (rule 1)."""
+    """The request's colour, if its sender knows who answers: a reply of this colour needs no stamp (protocol rule 1)."""
     taken = False
     """Whether the facts that came with the request are now the process's own."""
     reply: tuple[Facts, Facts] = NO_REPLY
-    """The facts that travel with the reply, and those that change with it (rule 7)."""
+    """The facts that travel with the reply, and those that change with it (protocol rule 7)."""
     context: ServedContext | None = None
     """Polled for whether the caller is gone, until it is or the call is over; None: not polled."""
     unanswered = False

@@ -1,4 +1,4 @@
-"""The types of the verification round (rule 10): the detector's request to look again, and a process's answer."""
+"""The types of the verification round (protocol rule 10): the detector's request to look again, and a process's answer."""
 
 from __future__ import annotations
 

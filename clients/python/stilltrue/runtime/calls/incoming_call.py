@@ -199,7 +199,7 @@ class IncomingCall:
             pair = self.live.replied(served, failed or self.no_reply)
             if pair is None and not trailing:
                 return trailing
-            return with_stamp(trailing, None if served.caller is None else pair)  # rule 9: strangers get no stamp
+            return with_stamp(trailing, None if served.caller is None else pair)  # protocol rule 9: strangers get no stamp
         except Exception:  # noqa: BLE001 - fail open
             self.live.withdrawn(served)
             self.live.report_failure("replying to a call")

@@ -146,7 +146,7 @@ class OutgoingCall:
         self.ended(trailing, code)
 
     def dropped(self) -> None:
-        """The call ended without a known outcome: it is in doubt (rule 8). May run in a finalizer."""
+        """The call ended without a known outcome: it is in doubt (protocol rule 8). May run in a finalizer."""
         try:
             self._settle(None, in_doubt=True)
         except Exception:  # noqa: BLE001 - fail open

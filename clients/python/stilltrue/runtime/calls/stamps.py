@@ -1,4 +1,4 @@
-"""Stamps in gRPC metadata (rule 9). Outgoing metadata gets our stamp and loses any other; incoming metadata must have one."""
+"""Stamps in gRPC metadata (protocol rule 9). Outgoing metadata gets ours and loses any other; incoming one must have one."""
 
 from __future__ import annotations
 

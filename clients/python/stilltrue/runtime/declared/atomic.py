@@ -1,4 +1,4 @@
-"""``agent.atomic()``: opens and closes a step of the application (rule 7 of the recorder)."""
+"""``agent.atomic()``: opens and closes a step of the application (protocol rule 7 of the recorder)."""
 
 from __future__ import annotations
 

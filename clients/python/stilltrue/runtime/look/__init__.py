@@ -1,1 +1,1 @@
-"""The second look (rule 10): what a process reports about its suspected parties, and what may end their waits from outside."""
+"""The second look (protocol rule 10): what a process reports about its suspected parties, and what may end their waits."""

@@ -88,7 +88,7 @@ class Looker:
         """What may still act now. One reading may miss work that passes from a thread to a loop meanwhile, so it takes two."""
         places, live = Places(self._parties), self._live
         with live.lock:
-            served = tuple(live.recorder._served.values())  # noqa: SLF001 - read under its lock
+            served = tuple(live.recorder.calls_served.values())  # read under its lock
         return unaccounted(places, served, live.covered)
 
     def _see(
@@ -101,16 +101,16 @@ class Looker:
             self._open_calls(places),
             self._live.clock(),
             Budget(seconds_for(len(stack))),
-            self._waiting() | at.waiting,
-            on_full,
-            at.handles_of,
-            self._waits_for_shares(stack, at),
-            searchers.sessions,
-            searchers.file_locks,
-            searchers.shared_locks,
-            searchers.own_work,
-            at.signalled,
-            {party for party, end in parties.items() if end is not None},
+            waiting=self._waiting() | at.waiting,
+            on_full_connections=on_full,
+            handles_seen=at.handles_of,
+            share_waits=self._waits_for_shares(stack, at),
+            sessions=searchers.sessions,
+            file_locks=searchers.file_locks,
+            shared_locks=searchers.shared_locks,
+            own_work=searchers.own_work,
+            proved=at.signalled,
+            bounded={party for party, end in parties.items() if end is not None},
         )
         return search.find(stack)
 
@@ -142,14 +142,14 @@ class Looker:
         """The parties with a recorded wait."""
         with self._live.lock:
             recorder = self._live.recorder
-            recorded = {wait.waiter for wait in recorder._waits.values()}  # noqa: SLF001 - read under its lock
-            made = {call.party for call in recorder._made.values() if call.wait and call.party is not None}  # noqa: SLF001
+            recorded = {wait.waiter for wait in recorder.open_waits.values()}  # read under its lock
+            made = {call.party for call in recorder.calls_made.values() if call.wait and call.party is not None}
         return frozenset(recorded | made)
 
     def _open_calls(self, places: Places) -> list[Any]:
         """gRPC's own objects of open calls, if the shells keep them, and its states of calls that are not recorded."""
         with self._live.lock:
-            open_calls = list(self._live.recorder._made.values())  # noqa: SLF001 - read under its lock
+            open_calls = list(self._live.recorder.calls_made.values())  # read under its lock
         found = (made.handle() for made in open_calls if made.handle is not None)
         recorded = [call for call in found if call is not None]
         known = {id(compat.state_of(call)) for call in recorded}
@@ -169,8 +169,8 @@ class Looker:
         with live.lock:
             live.catch_up()
             recorder = live.recorder
-            ends = {call.wait: call.wait_until for call in recorder._made.values() if call.wait}  # noqa: SLF001 - read under its lock
-            ends |= {number: wait.deadline for number, wait in recorder._waits.items()}  # noqa: SLF001
+            ends = {call.wait: call.wait_until for call in recorder.calls_made.values() if call.wait}  # read under its lock
+            ends |= {number: wait.deadline for number, wait in recorder.open_waits.items()}
             recorder.poll_callers()
             happenings = recorder.happenings
         found = {}

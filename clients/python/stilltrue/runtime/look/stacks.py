@@ -45,7 +45,7 @@ from stilltrue.runtime.look.cut_explanations import explained_by_cut
 from stilltrue.runtime.look.failed_tasks import failed_before
 from stilltrue.runtime.look.idle_positions import serves
 from stilltrue.runtime.look.polls import POLLING, PollPlace, poll_place, polls
-from stilltrue.runtime.look.replies import (
+from stilltrue.runtime.look.replies_due import (
     BLOCKED_IN,
     BlockedReply,
     has_timeout,
@@ -208,7 +208,7 @@ class Stacks:
     def _recorded(self) -> Recorded:
         with self._live.lock:
             recorder = self._live.recorder
-            made = recorder._made.values()  # noqa: SLF001 - read under its lock
+            made = recorder.calls_made.values()  # read under its lock
             calls = {
                 one.party: RecordedWait(f"the reply to {one.method}", one.wait)
                 for one in made
@@ -216,7 +216,7 @@ class Stacks:
             }
             waits = {
                 one.waiter: RecordedWait(one.what or "a declared wait", one.number, _holders(one, recorder._holds))  # noqa: SLF001
-                for one in recorder._waits.values()  # noqa: SLF001
+                for one in recorder.open_waits.values()
             }
         return calls | waits
 

@@ -93,8 +93,8 @@ def _waiter(session: Session, number: WaitNumber) -> PartyName | None:
     """The party of the wait, if the wait is still in force."""
     live = session.live
     with live.lock:
-        wait = live.recorder._waits.get(number)  # noqa: SLF001 - read under its lock
+        wait = live.recorder.open_waits.get(number)  # read under its lock
         if wait is not None:
             return wait.waiter
-        made = live.recorder._made.values()  # noqa: SLF001
+        made = live.recorder.calls_made.values()
         return next((call.party for call in made if call.wait == number), None)

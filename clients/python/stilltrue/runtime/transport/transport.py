@@ -144,7 +144,7 @@ class Transport:
         """Rule 2."""
         live = self._session.live
         with live.lock:
-            made = [live.recorder._made.get(number) for number in calls]  # noqa: SLF001 - read under its lock
+            made = [live.recorder.calls_made.get(number) for number in calls]  # read under its lock
         for number in calls:
             shell = self._session.over_tcp.get(number)
             connection = None if shell is None or shell.ends is None else connection_between(shell.ends, age_seconds_max)
@@ -188,7 +188,7 @@ class Transport:
         """Whether calls of unknown callers may be served here, except the one that ``party`` serves: each may be any call."""
         live = self._session.live
         with live.lock:
-            served = live.recorder._served.values()  # noqa: SLF001 - read under its lock
+            served = live.recorder.calls_served.values()  # read under its lock
             unknown = any(call.caller is None and call.party != party for call in served)
             unknown = unknown or bool(live.recorder._inherited)  # noqa: SLF001 - from before the process was renamed
         return unknown or bool(live.faults) or self._session.excludes_methods

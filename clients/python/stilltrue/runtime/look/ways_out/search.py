@@ -65,6 +65,7 @@ class Search:
         open_calls: Iterable[Any],
         now: float,
         budget: Budget,
+        *,
         waiting: Container[PartyName] = (),
         on_full_connections: Container[PartyName] = (),
         handles_seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),

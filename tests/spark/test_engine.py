@@ -20,8 +20,8 @@ from detector.archive.files import ArchiveFiles
 from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.commands.archives.analyze import analyze as command
-from detector.spark.analyze import SparkEngine
 from detector.spark.batch import incidents, sightings, verdicts_of_archive
+from detector.spark.engine import SparkEngine
 from detector.synthetic.generate import ArchivePlan, generate
 from tests.synthetic.random_snapshots import Judged
 

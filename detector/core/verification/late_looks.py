@@ -16,7 +16,7 @@ ROUNDS_MAX = 8
 """Number of ended rounds that wait for late looks; each keeps its snapshot."""
 
 
-class LateAnswers:
+class LateLooks:
     """The ended rounds that lack answers. Completing one takes as long as ending it, so late looks are taken together."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
-from detector.core.protocol.clocks import STEP_SECONDS, ahead_seconds, in_detector_time
+from detector.core.protocol.clock_offsets import STEP_SECONDS, ahead_seconds, in_detector_time
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
