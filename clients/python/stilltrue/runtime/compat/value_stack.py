@@ -33,7 +33,7 @@ from types import BuiltinMethodType, CodeType, FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.frames import no_collection
+from stilltrue.runtime.introspection.frames import caller_of, no_collection
 from stilltrue.runtime.own_ref import OwnRef
 
 _OWNER_BITS = {(3, 11): 40, (3, 12): 48, (3, 13): 48}
@@ -137,9 +137,9 @@ def frame_references(frame: FrameType, kept: int = 0) -> tuple[int, list[tuple[s
 def is_called_inline(called: FrameType) -> bool | None:
     """Whether the interpreter itself has called the code of a thread's frame, which took its arguments over from its caller.
 
-    False: a compiled function has called it. None if unknown, or if it has run meanwhile. ``called.f_back`` must be a frame.
+    False: a compiled function has called it. None if unknown, or if it has run meanwhile. It must have a caller.
     """
-    caller = called.f_back
+    caller = caller_of(called)
     if caller is None or not _can_read():
         return None
     data, callers = _Frame.from_address(id(called)), _Frame.from_address(id(caller))
