@@ -27,7 +27,7 @@ COLUMNS_MAX = 18
 ARROWS_MAX = 400
 LABEL_MAX = 28
 TOP, ROW, LEFT, COLUMN, AFTER = 112, 34, 216, 56, 150
-TRANSIT, WAIT = "#1a4f8b", "#c07d1f"
+TRANSIT, WAIT, CORE_WAIT = "#1a4f8b", "#f3d9b0", "#f0b4ae"
 TOOLTIP_NAMES_MAX = 12
 
 
@@ -159,7 +159,7 @@ def _waiting(calls: dict[_Call, int], cut: float) -> Iterable[ET.Element]:
         x = _x(column)
         yield element(
             "rect", element("title", "waits from here on"), x=x, y=_y(line) - 3, width=cut - x, height=6, rx=3,
-            fill="#f0b4ae" if core else "#f3d9b0",
+            fill=CORE_WAIT if core else WAIT,
         )  # fmt: skip
 
 
@@ -199,7 +199,8 @@ def _to(target: int | None) -> str:
 
 def _legend(y: float, left_out: int) -> Iterable[ET.Element]:
     x = 20.0
-    entries = [("call of the core", CORE), ("other call", OTHER), ("in transit across the cut", TRANSIT), ("waiting", WAIT)]
+    entries = [("call of the core", CORE), ("its wait", CORE_WAIT), ("other call", OTHER), ("its wait", WAIT)]
+    entries.append(("in transit across the cut", TRANSIT))
     for words, colour in entries:
         yield element("line", x1=x, y1=y - 4, x2=x + 18, y2=y - 4, stroke=colour, stroke_width=3)
         yield _text(x + 24, y, words, 11)
