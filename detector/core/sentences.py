@@ -11,6 +11,8 @@ from stilltrue.model import PartyName
 
 NO_MEMBERS = "no process is connected"
 """The text of an answer without members."""
+NO_LOOK_YET = "did not answer within"
+"""Begins the reason for doubt about parties whose process has not answered the second look in time."""
 _WAITING = re.compile(" has waited | waits for ")
 
 

@@ -15,11 +15,12 @@ import pytest
 from rich.console import Console
 
 from detector.cli import cli
-from detector.commands.shared.render import PIPE_WIDTH, console, print_verdict, table
+from detector.commands.live.ask import HOW_TO_FIX, LOOK_GOES_ON, hint_for
+from detector.commands.shared.render import PIPE_WIDTH, START_ONE, console, print_verdict, table
 from detector.commands.shared.run import run_command
-from detector.core.sentences import remarks_of
+from detector.core.sentences import NO_MEMBERS, remarks_of
 from detector.core.times import local_time, read_time
-from stilltrue.model import Holds, PartyName, Verdict, Witness
+from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness
 
 
 @pytest.mark.parametrize(
@@ -213,3 +214,19 @@ def test_the_lines_of_a_table_in_a_pipe_have_no_trailing_spaces(capsys: pytest.C
     assert capsys.readouterr().out == (
         "id    ended                           x\ni-1   open\ni-22  they went on before snapshot 7  é\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("holds", "text", "missing", "hint"),
+    [
+        (Holds.UNDETERMINED, NO_MEMBERS, (), START_ONE),
+        (Holds.UNDETERMINED, "a/1 may be deadlocked: it depends on b, which did not report", ("b",), HOW_TO_FIX),
+        (Holds.UNDETERMINED, "a/1 could not be looked at again (a did not answer within 3 s)", (), LOOK_GOES_ON),
+        (Holds.UNDETERMINED, "no process and no message declares the fact 'token'", (), ""),
+        (Holds.FALSE, "no party was waiting", ("b",), ""),
+    ],
+)
+def test_an_undetermined_answer_says_what_to_do(holds: Holds, text: str, missing: tuple[str, ...], hint: str) -> None:
+    witness = Witness(kind="any", parties=(), text=text)
+    silent = tuple(map(ProcessName, missing))
+    assert hint_for(Verdict(predicate="deadlock", holds=holds, witness=witness, missing=silent)) == hint

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.clock_offsets import ahead_seconds
+from detector.core.sentences import NO_LOOK_YET
 from detector.core.verification.past_rounds import Key
 from detector.core.verification.suspicion import Suspicion
 from detector.core.waits.resolution import owner_of
@@ -66,7 +67,7 @@ class Round:
 
     def silence(self) -> str:
         """Why there is no look of a process that was waited for."""
-        return f"did not answer within {self.patience:g} s (serve --look-give-up-seconds)"
+        return f"{NO_LOOK_YET} {self.patience:g} s (serve --look-give-up-seconds)"
 
     def answer(self, party: PartyName) -> PartyLook:
         """The answer of a suspect's process, or a doubt that says why there is none (rules 2, 3)."""
