@@ -48,7 +48,7 @@ QUICK := not soak and not longer and not field and not cluster and not apps and 
 POOLS := tests/client/waits/test_pools.py
 ROOMS := "tests/client/look" "tests/client/waits --ignore $(POOLS)" \
 	"tests/client $(patsubst %,--ignore %,tests/client/look $(filter-out $(POOLS),$(wildcard tests/client/waits/test_*.py tests/client/waits/*/)))" "tests $(patsubst %,--ignore %,tests/client $(NONE_QUICK))"
-test: setup ## set up, and run the tests, five at a time (on four cores: make test WORKERS=10)
+test: setup ## set up (1.4 GB), and run the tests, five at a time (ten minutes on two cores; on four: make test WORKERS=10)
 	@failed=0; for tests in $(ROOMS); do \
 		$(PYTEST) $$tests -m "$(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable || { code=$$?; [ $$code = 1 ] || exit $$code; failed=1; }; \
 	done; exit $$failed

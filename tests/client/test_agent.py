@@ -157,6 +157,13 @@ def test_no_connection_is_made_before_the_first_channel_or_server(detector: Any)
 def test_an_unknown_setting_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="blocks_max"):
         Agent("orders", blocks_max=1)
+    with pytest.raises(TypeError, match="no such setting: servce; did you mean service?"):
+        Agent(servce="orders")
+
+
+def test_a_pool_that_is_a_number_is_a_type_error(instrumented: Agent) -> None:
+    with pytest.raises(TypeError, match=r"4 is not an executor: make it first, agent.pool\(ThreadPoolExecutor\(8\)\)"):
+        instrumented.pool(4)  # type: ignore[arg-type]
 
 
 # -- lifecycle ---------------------------------------------------------------------------------------------------------

@@ -227,6 +227,8 @@ class Agent:
 
         The pool of a server with the agent's interceptor is recorded with its first call, in any case.
         """
+        if not hasattr(executor, "submit"):
+            raise TypeError(f"pool: {executor!r} is not an executor: make it first, agent.pool(ThreadPoolExecutor(8))")
         if not self.settings.enabled:
             return executor
         record_pool(executor, self.live, name)

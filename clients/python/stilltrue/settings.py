@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -135,7 +136,8 @@ def _check_given(given: Mapping[str, object]) -> dict[str, object]:
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
         if name not in known:
-            raise TypeError(f"no such setting: {name}")
+            near = get_close_matches(name, known, n=1)
+            raise TypeError(f"no such setting: {name}{f'; did you mean {near[0]}?' if near else ''}")
         is_valid, what = _KINDS[known[name]]
         if isinstance(value, str):
             values[name] = _parse(name, known[name], value)
