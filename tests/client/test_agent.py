@@ -157,7 +157,7 @@ def test_no_connection_is_made_before_the_first_channel_or_server(detector: Any)
 def test_an_unknown_setting_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="blocks_max"):
         Agent("orders", blocks_max=1)
-    with pytest.raises(TypeError, match="no such setting: servce; did you mean service?"):
+    with pytest.raises(TypeError, match="no such setting: servce; did you mean service"):
         Agent(servce="orders")
 
 
