@@ -2052,9 +2052,32 @@ MUTANTS = (
     Mutant(
         "C calls nothing",
         "stilltrue.runtime.waits.reachability.thread_reach",
-        " or compat.module_of(base) in _CALLS_BACK",
-        "",
+        "by_c = any(compat.module_of(base) in _CALLS_BACK for base in kind.__mro__)",
+        "by_c = False",
         _OF_MODULES + "test_what_may_reach_any_global_leaves_it_unknown",
+    ),
+    Mutant(
+        "an object with a finalizer may be garbage",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        "if not all(_is_kept(one, found) for one in found.finalized.intersection(seen)):",
+        "if False:",
+        "tests/client/waits/test_thread_waits.py::test_the_parties_that_can_reach_an_object_are_not_proved",
+    ),
+    Mutant(
+        "who drops an object last runs its finalizer",
+        "stilltrue.runtime.waits.reachability.thread_reach",
+        "found.keeps_generators = bool(found.finalized) or any(",
+        "found.keeps_generators = any(",
+        "tests/client/waits/test_thread_waits.py::test_who_will_drop_an_object_with_a_finalizer_can_reach_what_that_ends",
+    ),
+    Mutant(
+        "consumers park if the main task waits for anything else",
+        "stilltrue.runtime.waits.reachability.task_waits",
+        """        if not more:
+            return set()
+""",
+        "",
+        "tests/client/waits/test_task_waits.py::test_consumers_park_if_the_main_task_waits_for_anything_else",
     ),
     Mutant(
         "a predicate is not called",

@@ -434,6 +434,62 @@ def test_the_parties_that_can_reach_an_object_are_not_proved(
     assert reaching(thing) is None
 
 
+class _Client:
+    """A client as many libraries have them: it closes itself when it is released, which ends the waits for its event."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self.replied = event
+
+    def close(self) -> None:
+        self.replied.set()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def ask(self) -> None:
+        self.replied.wait()
+
+
+def _asks(clients: list[_Client]) -> None:
+    clients.pop().ask()
+
+
+def _waits_for(event: threading.Event) -> None:
+    event.wait()
+
+
+def _keeps_until_it_ends(clients: list[_Client], gate: threading.Event) -> None:
+    client = clients.pop()  # noqa: F841 - it is released when this ends
+    gate.wait(FAR_SECONDS)
+
+
+@needs_memory
+def test_an_object_with_a_finalizer_leads_to_who_has_it(threads: Threads) -> None:
+    event = threading.Event()
+    clients, thing = [_Client(event)], OwnRef(event)
+    threads.begin("asker", _asks, clients)
+    threads.ends.append(lambda: _there(thing).set())
+    del event
+    until_all_wait("asker")
+    assert reaching(thing) == {"asker"}
+
+
+@needs_memory
+def test_who_will_drop_an_object_with_a_finalizer_can_reach_what_that_ends(threads: Threads) -> None:
+    """Near miss: the thread never reads its variable again, but its end releases the client."""
+
+    gate = threading.Event()
+    event = threading.Event()
+    thing = OwnRef(event)
+    clients = [_Client(event)]
+    threads.begin("asker", _waits_for, event)
+    threads.begin("keeper", _keeps_until_it_ends, clients, gate)
+    threads.ends += [lambda: _there(thing).set(), gate.set]
+    del event
+    until_all_wait("asker")
+    assert "keeper" in (reaching(thing) or ())
+
+
 @needs_memory
 def test_parties_that_proceed_can_reach_the_object(threads: Threads) -> None:
     """A timer, an executor's item, a sleeping thread: each is found as a reacher, and is not among the waiting threads."""

@@ -38,7 +38,11 @@ class LeadingObjects:
     own: list[str] = field(default_factory=list)
     """The names of all modules of the application's own."""
     keeps_generators: bool = False
-    """Whether a suspended generator is among ``things``: whoever drops the last reference to it runs the rest of its code."""
+    """Whether a suspended generator is among ``things``, or an object with a finalizer: whoever drops the last reference to one
+    runs the rest of its code.
+    """
+    finalized: set[int] = field(default_factory=set)
+    """The objects with finalizers."""
     is_compiled: bool = False
     """Whether one of the application's own modules is compiled."""
     reachers: dict[int, set[int | Task]] = field(default_factory=dict)

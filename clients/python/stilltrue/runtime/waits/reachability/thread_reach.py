@@ -12,9 +12,8 @@ Rules:
    failing that, they are read again a little later.
 3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits, nor one of the
    thread that sends a queue's items while it has none. But a wait at a barrier that times out breaks it for all.
-4. Any other referrer makes the reachers unknown: a library's class or module, an object with a finalizer, a weak
-   reference that is not the agent's own. The application's own classes lead further
-   (:mod:`~stilltrue.runtime.waits.reachability.own_classes`).
+4. Any other referrer makes the reachers unknown: a library's class or module, a weak reference that is not the agent's own. The
+   application's own classes lead further (:mod:`~stilltrue.runtime.waits.reachability.own_classes`).
 5. A party that has a thread does not have what the thread was started with, but does have its other attributes, of a derived
    class or set later. If some code of the application asks for all threads or all frames, it may reach anything.
 6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
@@ -27,6 +26,9 @@ Rules:
 9. What an event loop that no thread runs has scheduled, and what its tasks refer to, any party can reach that has the loop, a
    task or a future of it: the party may run the loop (:mod:`~stilltrue.runtime.waits.reachability.stopped_loops`).
 10. A task that has ended leads to whoever has it: it keeps its result, or its error with the frames of that.
+11. An object with a finalizer (``__del__``) leads to whoever has it, also in a variable that is never read again: who drops the
+    last reference runs the finalizer. If nobody is found to have one, the next collection may run it, so the reachers are
+    unknown.
 """
 
 from __future__ import annotations
@@ -150,7 +152,7 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
         read_own_code(found, functions, paused)
         del functions, paused
         _lead(found, [one for one in (weak() for weak in wanted) if one is not None])
-        found.keeps_generators = any(map(_runs_when_dropped, found.things.values()))
+        found.keeps_generators = bool(found.finalized) or any(map(_runs_when_dropped, found.things.values()))
         _read_frames(found, Counter(), known_only=False)
         codes = [code for _, code, _ in found.functions]
         codes += [frame.f_code for frames in running.values() for frame in frames]
@@ -183,12 +185,28 @@ def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | 
             if holder not in seen:
                 seen[holder] = None
                 todo.append(holder)
+    if not all(_is_kept(one, found) for one in found.finalized.intersection(seen)):
+        return None
     by_method = any(_is_librarys_method(found.things[one]) for one in seen)
     if REQUESTS in reachers and by_method:
         return None
     reachers |= {KEPT_METHOD} if by_method else set()
     reachers |= {LOOP_TO_RUN} if any(compat.is_stopped_loop(found.things[one]) for one in seen) else set()
     return frozenset(reachers)
+
+
+def _is_kept(one: int, found: LeadingObjects) -> bool:
+    """Whether a thread, a task or a global leads to an object (rule 11). Others may be garbage."""
+    globals_ = set().union(*found.names.values())
+    seen, todo = {one}, [one]
+    while todo:
+        this = todo.pop()
+        if this in globals_ or found.reachers.get(this):
+            return True
+        further = found.referrers.get(this, set()) - seen
+        seen |= further
+        todo += further
+    return False
 
 
 def _is_librarys_method(thing: Any) -> bool:
@@ -273,16 +291,17 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
         if not is_idle_feeder(frames) and not any(is_application(one.f_code) for one in frames):
             found.reachers.setdefault(held, set()).add(holder.ident)
         return False
-    is_open = (issubclass(kind, _OPEN) and not is_own_class(holder)) or _acts_by_itself(kind)
+    by_c = any(compat.module_of(base) in _CALLS_BACK for base in kind.__mro__)
+    is_open = by_c or (issubclass(kind, _OPEN) and not is_own_class(holder))
     found.unknown |= {held} if is_open else set()
+    found.finalized |= {id(holder)} if not is_open and _is_finalized(kind) else set()
     return not is_open
 
 
-def _acts_by_itself(kind: type) -> bool:
-    """Whether objects of a class run code when they are released, or are called by C."""
-    if (compat.module_of(kind), kind.__name__) in _FINALIZED:
-        return False
-    return any("__del__" in base.__dict__ or compat.module_of(base) in _CALLS_BACK for base in kind.__mro__)
+def _is_finalized(kind: type) -> bool:
+    """Whether objects of a class run code when they are released (rule 11)."""
+    known = (compat.module_of(kind), kind.__name__) in _FINALIZED
+    return not known and any("__del__" in base.__dict__ for base in kind.__mro__)
 
 
 def _lists(holder: Any, held: int, found: LeadingObjects) -> bool:
@@ -323,7 +342,7 @@ def _record_set_loop(holder: Any, held: int, found: LeadingObjects) -> bool:
 
 def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
     """As :func:`_leads`, for a coroutine or generator (rule 6)."""
-    again = reads_again(coroutine, held, _is_read_again) or type(found.things[held]) is GeneratorType
+    again = bool(found.finalized) or type(found.things[held]) is GeneratorType or reads_again(coroutine, held, _is_read_again)
     by: int | Task | None = found.loops.running.get(id(coroutine))
     task = found.loops.suspended.get(id(coroutine))
     by = found.loops.reacher(task) if by is None and task is not None and type(coroutine) is not GeneratorType else by
