@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant(
         "the builtin set is that of an event",
         "stilltrue.runtime.waits.futures.own_futures",
-        "if ending is _SETTING and one.opname in _GLOBALS:",
+        "if ending is SETTING and one.opname in _GLOBALS:",
         "if False:",
         "tests/client/waits/futures/test_own_futures.py::test_it_sets_only_events_of_its_own",
     ),
@@ -1649,7 +1649,7 @@ MUTANTS = (
     Mutant(
         "a callback that is a queue's own put adds nothing to a pool",
         "stilltrue.runtime.waits.holders.queue_pools",
-        "return names | PUTS if GIVES_ITEMS in names else names",
+        "return names | PUTTING if GIVES_ITEMS in names else names",
         "return names",
         "tests/client/waits/holders/test_queue_pools.py::test_another_party_that_may_put_one_is_a_way_out",
     ),
@@ -1884,7 +1884,7 @@ MUTANTS = (
     Mutant(
         "a reader of answers does not park at its own question",
         "stilltrue.runtime.waits.reachability.waking",
-        "return any(is_application(one.f_code) and not _COMPLETING.isdisjoint(_named_ahead(one)) for one in frames[1:])",
+        "return any(is_application(one.f_code) and not COMPLETING.isdisjoint(_named_ahead(one)) for one in frames[1:])",
         "return False",
         "tests/client/waits/test_task_waits.py::test_a_reader_that_awaits_an_answer_to_its_own_question_waits_for_itself",
     ),

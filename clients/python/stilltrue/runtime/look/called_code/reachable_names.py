@@ -53,6 +53,7 @@ from stilltrue.runtime.look.code.lookups import (
 )
 from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
+from stilltrue.runtime.waits.ending_operations import RELEASE
 from stilltrue.runtime.waits.futures.own_futures import ENDING, ends_only_own
 from stilltrue.runtime.waits.holders.queue_operations import depended_on, queue_operations
 from stilltrue.runtime.waits.holders.queue_pools import GIVES_ITEMS, gives_items
@@ -60,9 +61,8 @@ from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
 from stilltrue.runtime.waits.resolvers.anyio_waits import ON_BEHALF
 
-_RELEASE = frozenset({"release"})
 _OF_EXECUTORS = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
-_LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"} | _OF_EXECUTORS
+_LIBRARY_NAMES = RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"} | _OF_EXECUTORS
 _ANYIO, _REDIS = "anyio", "redis"
 _MULTIPROCESSING = "multiprocessing"
 _RECEIVING = frozenset({"recv", "get", "get_nowait"})
@@ -275,7 +275,7 @@ def _ignored_names(code: CodeType) -> frozenset[str]:
     """Names that cannot affect others: a release of its own (rules 2 and 3), and what libraries do for themselves (rule 4)."""
     if is_library(code):
         return _LIBRARY_NAMES
-    own = _RELEASE if not code.co_flags & _SUSPENDS and _releases_only_own(code) else frozenset()
+    own = RELEASE if not code.co_flags & _SUSPENDS and _releases_only_own(code) else frozenset()
     if not code.co_flags & _YIELDS and not ENDING.isdisjoint(code.co_names) and ends_only_own(code):
         own |= ENDING
     package = own_packages.name_of(code.co_filename)

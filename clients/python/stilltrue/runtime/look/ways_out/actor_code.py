@@ -28,8 +28,9 @@ from stilltrue.runtime.look.code.names import (
 )
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.look.ways_out.reach import named_by
+from stilltrue.runtime.waits.ending_operations import PUTTING
 from stilltrue.runtime.waits.holders.queue_operations import depended_on
-from stilltrue.runtime.waits.holders.queue_pools import GIVES_ITEMS, PUTS, has_taken_nothing
+from stilltrue.runtime.waits.holders.queue_pools import GIVES_ITEMS, has_taken_nothing
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
 from stilltrue.runtime.waits.orphaned_locks.balance import holds_nothing
@@ -107,7 +108,7 @@ def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
     reachable = reachable_names(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
     operations = (names_by(one, (), far).names & OPERATIONS for one in _functions_ahead(frame, ahead))
     reachable = replace(reachable, names=reachable.names.union(*operations))
-    if depended_on.is_set() and not PUTS.isdisjoint(reachable.names) and not has_taken_nothing(frame):
+    if depended_on.is_set() and not PUTTING.isdisjoint(reachable.names) and not has_taken_nothing(frame):
         reachable = replace(reachable, names=reachable.names | {GIVES_ITEMS})
     if is_http_library(frame.f_code):  # it re-raises a signal only after an outsider has ended it
         return replace(reachable, names=reachable.names - {"raise_signal"})

@@ -24,6 +24,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING
+from stilltrue.runtime.waits.ending_operations import COMPLETING
 from stilltrue.runtime.waits.holders.with_blocks import (
     Expression,
     expression_before,
@@ -33,7 +34,6 @@ from stilltrue.runtime.waits.holders.with_blocks import (
 )
 from stilltrue.runtime.waits.orphaned_locks.balance import RETURNS, next_of
 
-COMPLETING = frozenset({"set_result", "set_exception"})
 _DOUBTING = COMPLETING | {"InvalidStateError"}
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 

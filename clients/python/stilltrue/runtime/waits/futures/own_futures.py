@@ -24,6 +24,7 @@ from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jum
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING, VARIABLES, words_in
+from stilltrue.runtime.waits.ending_operations import SETTING
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.holders.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, expression_before, instructions_of, skip_back
@@ -33,7 +34,7 @@ from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
 _AWAITING = frozenset({"wait_for", "gather", "wait", "as_completed", "ensure_future", "wrap_future"})
 _MAKING = frozenset({"Future", "create_future"})
-_SETTING, _MAKING_EVENTS = frozenset({"set"}), frozenset({"Event"})
+_MAKING_EVENTS = frozenset({"Event"})
 _EVENT_CLASSES = frozenset((("name", module), ("attribute", "Event")) for module in ("asyncio", "threading", "anyio", "trio"))
 _SAFE = frozenset({"LOAD_CONST", "IS_OP", "COPY", "SWAP", "NOP", "CACHE", "RESUME", "PRECALL", "PUSH_NULL", "POP_TOP"})
 _SAFELY = ("POP_JUMP", "STORE_FAST", "LOAD_FAST")
@@ -68,7 +69,7 @@ def _sets_only_own(code: CodeType) -> bool:
     words = words_in(code)
     if is_own_code(code) and not COMPUTING.isdisjoint(words):
         return False
-    return _SETTING.isdisjoint(words | {one for one in code.co_consts if type(one) is str}) or _ends_only(code, _SETTING)
+    return SETTING.isdisjoint(words | {one for one in code.co_consts if type(one) is str}) or _ends_only(code, SETTING)
 
 
 @cached_by_code
@@ -137,7 +138,7 @@ def _before(every: Sequence[Any], index: int) -> Any:
 
 def _mentions(one: Any, ending: frozenset[str]) -> bool:
     names = one.argval if type(one.argval) is tuple else (one.argval,)
-    if ending is _SETTING and one.opname in _GLOBALS:
+    if ending is SETTING and one.opname in _GLOBALS:
         return False  # the builtin, or a function that is among the codes, too
     return any(type(name) is str and name in ending for name in names)
 

@@ -26,7 +26,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.tasks import is_of_shield, read
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.names import words_in
-from stilltrue.runtime.waits.futures.completions import COMPLETING, bound_to_complete, may_complete
+from stilltrue.runtime.waits.ending_operations import COMPLETING
+from stilltrue.runtime.waits.futures.completions import bound_to_complete, may_complete
 from stilltrue.runtime.waits.futures.mailboxes import awaiting_completion
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own
 from stilltrue.runtime.waits.holders.queue_operations import OPENS_QUEUES, TAKES_ITEMS, depended_on, queue_operations

@@ -35,6 +35,7 @@ from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import ATTRIBUTES, words_in
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.ending_operations import PUTTING
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.futures.mailboxes import stored_after
 from stilltrue.runtime.waits.holders.delegates import Call, call_at, method_of, only_call
@@ -54,7 +55,6 @@ from stilltrue.runtime.waits.orphaned_locks.census import codes_within, take_cen
 from stilltrue.runtime.waits.resolvers.locks import WAITS
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
-PUTS = frozenset({"put", "put_nowait"})
 GIVES_ITEMS = "gives items"
 """Among the names of code: it may put into a queue what it has not taken out of it. No identifier contains a space."""
 _OTHERWISE = frozenset({"shutdown", "_put", "_wakeup_next"})
@@ -88,13 +88,13 @@ class _Uses:
 @cached_by_code
 def _uses(code: CodeType) -> _Uses:
     """Rule 1, without the functions within the code."""
-    said = any(type(one) is str and one in PUTS for one in code.co_consts)
-    if said or PUTS.isdisjoint(code.co_names):
+    said = any(type(one) is str and one in PUTTING for one in code.co_consts)
+    if said or PUTTING.isdisjoint(code.co_names):
         return _Uses(unowned=_NOT_UNDERSTOOD if said else frozenset())
     every = instructions_of(code)
     found: dict[Expression, _Steps] = {}
     for index, one in enumerate(every):
-        if one.argval in PUTS:
+        if one.argval in PUTTING:
             expression = expression_before(every, index) if one.opname in ATTRIBUTES else ()
             call = call_of(every, index) if expression else None
             if call is None:
@@ -163,12 +163,12 @@ def gives_items(code: CodeType, words: frozenset[str]) -> bool:
     if not is_application(code):
         return False
     by_text = is_own_code(code) and COMPUTED in looked_up(code)
-    return by_text or (not PUTS.isdisjoint(words) and (bool(code.co_flags & _SUSPENDS) or not puts_only_own(code)))
+    return by_text or (not PUTTING.isdisjoint(words) and (bool(code.co_flags & _SUSPENDS) or not puts_only_own(code)))
 
 
 def called_by(names: frozenset[str]) -> frozenset[str]:
     """Names of operations, with those of the methods of queues that a callback may be itself (``Timer(1, pool.put)``)."""
-    return names | PUTS if GIVES_ITEMS in names else names
+    return names | PUTTING if GIVES_ITEMS in names else names
 
 
 def has_taken_nothing(frame: FrameType) -> bool:
@@ -232,7 +232,7 @@ def _effect(call: Call, names: Mapping[str, Any], others: Mapping[str, Any]) -> 
     if method is None or only is None:
         return None, False
     pool = value_of(only.receiver, {method.__code__.co_varnames[0]: owner}, method.__globals__)
-    return (pool if type(pool) in _CONTENTS else None), only.name not in PUTS
+    return (pool if type(pool) in _CONTENTS else None), only.name not in PUTTING
 
 
 @cached_by_code
@@ -241,7 +241,7 @@ def _takes_or_puts(code: CodeType) -> Call | None:
     call = only_call(code) if is_application(code) and code.co_argcount else None
     if call is None or not call.receiver or call.receiver[0] != ("name", code.co_varnames[0]):
         return None
-    if call.name in PUTS:
+    if call.name in PUTTING:
         return call if len(call.arguments) == 1 and call.arguments[0] == (("name", code.co_varnames[1]),) else None
     every = instructions_of(code)
     returned = every[stored_after(every, call.at)[1]].opname == "RETURN_VALUE"
@@ -344,8 +344,8 @@ def _puts_back_only(codes: Sequence[CodeType]) -> bool:
     """Rule 3, for all code that a server's method may run."""
     every = dict.fromkeys(code for one in codes for code in codes_within(one) if is_application(code))
     methods = {code: call for code in every if (call := _takes_or_puts(code)) is not None}
-    puts = frozenset(code.co_name for code, call in methods.items() if call.name in PUTS)
-    takes = frozenset(code.co_name for code, call in methods.items() if call.name not in PUTS)
+    puts = frozenset(code.co_name for code, call in methods.items() if call.name in PUTTING)
+    takes = frozenset(code.co_name for code, call in methods.items() if call.name not in PUTTING)
     others = [code for code in every if code not in methods]
     return not any(_may_put(code, words_in(code)) or _may_put_by(code, puts, takes) for code in others)
 

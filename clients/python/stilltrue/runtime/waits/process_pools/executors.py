@@ -40,6 +40,7 @@ from stilltrue.runtime.introspection.frames import frames_of_thread, variables_o
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.databases.source_search import Mentions
+from stilltrue.runtime.waits.ending_operations import COMPLETING
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, other_end_at
 from stilltrue.runtime.waits.pipes.known_stuck import are_known_stuck, ask_for_stuck, is_known_stuck
 from stilltrue.runtime.waits.process_pools.names import EXECUTORS, name_of_item, name_of_turn
@@ -49,7 +50,6 @@ from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, ProcessView, Resolver, SeenWait
 
 ITEMS_MAX = 10_000
-_COMPLETING = frozenset({"set_result", "set_exception"})
 _GROWING = frozenset({"_max_workers", "_adjust_process_count", "_spawn_process", "_launch_processes", "_processes"})
 _SUBMITTING = frozenset({"submit", "map", "run_in_executor"})
 _CRASHES = r"\.\s*(?:kill|killpg|pthread_kill|raise_signal)\s*\(|\b(?:_exit|abort)\b"
@@ -149,7 +149,7 @@ def _of_items(on: Any, pool: _Pool, numbers: Sequence[int], view: ProcessView) -
     """The wait for all of these items."""
     through = tuple(one for one in (pool.executor, pool.manager, *pool.processes.values()) if one is not None)
     futures = tuple(pool.items[number] for number in numbers)
-    names = ENDING | _COMPLETING | _GROWING
+    names = ENDING | COMPLETING | _GROWING
     handles = tuple(one for one in futures if isinstance(one, Future) and not compat.is_running_future(one))
     stuck = _stuck_workers_with_all(pool, view)
     enders, needs, what = _of_stuck(stuck) if stuck else _enders(pool, numbers, view)

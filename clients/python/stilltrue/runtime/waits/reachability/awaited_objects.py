@@ -15,29 +15,37 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.ending_operations import (
+    ACKNOWLEDGING,
+    AT_BARRIERS,
+    COMPLETING_OR_CANCELLING,
+    NOTIFYING,
+    PUTTING,
+    RELEASE,
+    SETTING,
+    SHUTTING,
+    TAKING,
+)
 from stilltrue.runtime.waits.pipes import child_connections, child_files, child_output
 from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
-from stilltrue.runtime.waits.reachability.waking import SHUTTING
 from stilltrue.runtime.waits.resolvers.locks import LOCK, RELEASING, lock_acquired
 from stilltrue.runtime.waits.resolvers.polling_loops import Asking, asked_by_thread
 
 WHAT = "an object that only {} can reach"
 Still = Callable[[], bool]
 _FILES = frozenset({threading.__file__, queue.__file__, _base.__file__})
-_COMPLETING = frozenset({"set_result", "set_exception", "cancel"})
 _TELLING = frozenset({"set_running_or_notify_cancel"})
-_FEEDING = frozenset({"put", "put_nowait"})
 _WAKING: dict[CodeType, frozenset[str]] = {
-    threading.Event.wait.__code__: frozenset({"set"}),
-    threading.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
-    threading.Condition.wait_for.__code__: frozenset({"notify", "notify_all"}),
-    threading.Barrier.wait.__code__: frozenset({"wait", "reset", "abort"}),
-    threading.Semaphore.acquire.__code__: frozenset({"release"}),
-    queue.Queue.get.__code__: _FEEDING | SHUTTING,
-    queue.Queue.put.__code__: frozenset({"get", "get_nowait"}) | SHUTTING,
-    queue.Queue.join.__code__: frozenset({"task_done"}) | SHUTTING,
-    Future.result.__code__: _COMPLETING,
-    Future.exception.__code__: _COMPLETING,
+    threading.Event.wait.__code__: SETTING,
+    threading.Condition.wait.__code__: NOTIFYING,
+    threading.Condition.wait_for.__code__: NOTIFYING,
+    threading.Barrier.wait.__code__: AT_BARRIERS,
+    threading.Semaphore.acquire.__code__: RELEASE,
+    queue.Queue.get.__code__: PUTTING | SHUTTING,
+    queue.Queue.put.__code__: TAKING | SHUTTING,
+    queue.Queue.join.__code__: ACKNOWLEDGING | SHUTTING,
+    Future.result.__code__: COMPLETING_OR_CANCELLING,
+    Future.exception.__code__: COMPLETING_OR_CANCELLING,
 }
 _ASKING = frozenset({"is_set", "wait", "poll"})
 _RUNNING = frozenset({threading.Thread.run.__code__, thread._WorkItem.run.__code__})  # noqa: SLF001 - there is no public one
@@ -76,7 +84,7 @@ def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
         return _awaited_in_library(frames) if compat.is_endless_wait(frames[0]) else _asked_about(frames)
     simple = queue_awaited(frames[0])
     if simple is not None:
-        return Awaited(simple, _FEEDING)
+        return Awaited(simple, PUTTING)
     lock = lock_acquired(frames) if is_application(frames[0].f_code) else None
     if type(lock) is LOCK and lock.locked():
         return Awaited(lock, RELEASING)

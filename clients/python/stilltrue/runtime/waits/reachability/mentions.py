@@ -28,6 +28,7 @@ from stilltrue.runtime.look.code.instructions_ahead import ahead_of
 from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import words_in
 from stilltrue.runtime.look.code.system_operations import texts_in
+from stilltrue.runtime.waits.ending_operations import COMPLETING, COMPLETING_OR_CANCELLING, SETTING
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
 from stilltrue.runtime.waits.holders.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.queue_operations import GET, GET_NOWAIT, queue_operations
@@ -35,9 +36,7 @@ from stilltrue.runtime.waits.holders.with_blocks import instructions_of
 from stilltrue.runtime.waits.reachability.code_names import names_ahead, names_of
 from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER, mentioned_ahead
 
-_COMPLETING, _SETTING = frozenset({"set_result", "set_exception", "cancel"}), frozenset({"set"})
 _TAKING = frozenset({GET, GET_NOWAIT})
-_CALLS_BACK = frozenset({"set_result", "set_exception"})
 _OF_AWAIT = "JUMP_BACKWARD_NO_INTERRUPT"
 """The instruction that ends the loop of an ``await`` itself."""
 _AWAITING = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -67,7 +66,7 @@ def may_end(function: Any, waking: frozenset[str]) -> bool:
 
 def _calls_back(code: CodeType, waking: frozenset[str]) -> bool:
     """Whether code completes a future that may have callbacks, if that is not what ends the wait itself."""
-    return waking.isdisjoint(_COMPLETING) and not _CALLS_BACK.isdisjoint(names_of(code))
+    return waking.isdisjoint(COMPLETING_OR_CANCELLING) and not COMPLETING.isdisjoint(names_of(code))
 
 
 def _puts_together(code: CodeType, waking: frozenset[str]) -> bool:
@@ -106,9 +105,9 @@ def _awaits_again(frame: FrameType) -> bool:
 
 def _is_of_others(mentioned: frozenset[str], codes: Sequence[CodeType]) -> bool:
     """Whether what code mentions may end the wait for what it has not made itself (rules 2 and 3)."""
-    if mentioned <= _COMPLETING:
+    if mentioned <= COMPLETING_OR_CANCELLING:
         return not _only_libraries_mention(mentioned, codes) and not completes_only_own(codes)
-    if mentioned <= _SETTING:
+    if mentioned <= SETTING:
         return not sets_only_own_events(codes)
     return not mentioned <= _TAKING or any(queue_operations(one, words_in(one)) for one in codes)
 

@@ -17,25 +17,32 @@ from stilltrue.runtime.look.called_code import call_graph
 from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.called_code.reachable_names import reachable_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.waits.ending_operations import (
+    ACKNOWLEDGING,
+    COMPLETING,
+    COMPLETING_OR_CANCELLING,
+    NOTIFYING,
+    PUTTING,
+    SETTING,
+    SHUTTING,
+    TAKING,
+)
 from stilltrue.runtime.waits.resolvers.anyio_waits import sends_item
 from stilltrue.runtime.waits.wait import Task
 
 _WAKING: dict[CodeType, frozenset[str]] = {
-    asyncio.Event.wait.__code__: frozenset({"set"}),
-    asyncio.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
+    asyncio.Event.wait.__code__: SETTING,
+    asyncio.Condition.wait.__code__: NOTIFYING,
 }
 _DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, *compat.BARRIER_WAITS))
 """By identity: to hash a code reads all of it."""
-_COMPLETING = frozenset({"set_result", "set_exception"})
-SHUTTING = frozenset({"shutdown"}) if hasattr(asyncio.Queue, "shutdown") else frozenset[str]()
-"""What ends any wait at a queue, since Python 3.13."""
 WITH_ITS_WAITER = "is cancelled with its waiter"
 """Among the names of what ends a wait: so may any task that awaits the same future. No identifier contains a space."""
 _ENDING: dict[CodeType, frozenset[str]] = {
     **_WAKING,
-    asyncio.Queue.get.__code__: frozenset({"put", "put_nowait"}) | SHUTTING,
-    asyncio.Queue.put.__code__: frozenset({"get", "get_nowait"}) | SHUTTING,
-    asyncio.Queue.join.__code__: frozenset({"task_done"}) | SHUTTING,
+    asyncio.Queue.get.__code__: PUTTING | SHUTTING,
+    asyncio.Queue.put.__code__: TAKING | SHUTTING,
+    asyncio.Queue.join.__code__: ACKNOWLEDGING | SHUTTING,
 }
 
 
@@ -51,7 +58,7 @@ def names_ending(task: Task) -> frozenset[str]:
     if innermost is None:
         return frozenset()
     if is_application(innermost.f_code):
-        return _COMPLETING | {"cancel", WITH_ITS_WAITER}
+        return COMPLETING_OR_CANCELLING | {WITH_ITS_WAITER}
     return _ENDING.get(innermost.f_code, frozenset())
 
 
@@ -78,7 +85,7 @@ def completes_its_own(task: Task) -> bool:
     frames = list(_frames_of(task))
     if not frames or not is_application(frames[0].f_code):
         return False
-    return any(is_application(one.f_code) and not _COMPLETING.isdisjoint(_named_ahead(one)) for one in frames[1:])
+    return any(is_application(one.f_code) and not COMPLETING.isdisjoint(_named_ahead(one)) for one in frames[1:])
 
 
 def _named_ahead(frame: FrameType) -> frozenset[str]:
@@ -98,7 +105,7 @@ def _waking(waiting: Task) -> frozenset[str]:
     innermost = next(_frames_of(waiting), None)
     if innermost is None:
         return frozenset()
-    return _COMPLETING if is_application(innermost.f_code) else _WAKING.get(innermost.f_code, frozenset())
+    return COMPLETING if is_application(innermost.f_code) else _WAKING.get(innermost.f_code, frozenset())
 
 
 def mentioned_ahead(frame: FrameType) -> frozenset[str]:

@@ -13,11 +13,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.waits.ending_operations import COMPLETING
 from stilltrue.runtime.waits.futures.resolver import is_plain, wait_for_completers
 from stilltrue.runtime.waits.resolvers.executors import behind
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
-
-_COMPLETING = frozenset({"set_result", "set_exception"})
 
 
 def _read(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
@@ -40,7 +39,7 @@ def wait_for_results(on: Any, things: tuple[Any, ...], stack: CallStack, view: P
     what = "the end of {}" if isinstance(things[0], threading.Thread) else "the result of a future that {} works on"
     run = tuple(one for one in things if isinstance(one, Future) and compat.is_running_future(one))
     return SeenWait(
-        on=on, enders=things, needs=None if needs_all else 1, what=what, once=True, ended_through=run, ending_names=_COMPLETING
+        on=on, enders=things, needs=None if needs_all else 1, what=what, once=True, ended_through=run, ending_names=COMPLETING
     )
 
 

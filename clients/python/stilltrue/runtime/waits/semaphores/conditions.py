@@ -33,6 +33,7 @@ from stilltrue.runtime.introspection.frames import frames_of_thread, innermost_f
 from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, children_of, process_at
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.waits.ending_operations import ACKNOWLEDGING, AT_BARRIERS, NOTIFYING, RELEASE, SETTING
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead
 from stilltrue.runtime.waits.resolvers.processes import named
 from stilltrue.runtime.waits.resolvers.shared_locks import semaphore_of
@@ -47,7 +48,7 @@ _SIZE = 32
 """The bytes of a semaphore, at one of which its waiters are blocked."""
 _FILE, _WAIT = "multiprocessing/synchronize.py", "Condition.wait"
 _NEVER_IDLE = (("threading.py", "Barrier.wait"), ("multiprocessing/queues.py", "JoinableQueue.join"))
-_WAKING = frozenset({"set", "notify", "notify_all", "wait", "task_done", "release", "abort", "reset"})
+_WAKING = SETTING | NOTIFYING | AT_BARRIERS | ACKNOWLEDGING | RELEASE
 _TRACKER = b"multiprocessing.resource_tracker"
 _QUIET, _ABOUT_TO_WAKE = "work without signals", "waking work"
 

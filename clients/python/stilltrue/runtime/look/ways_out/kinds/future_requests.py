@@ -38,11 +38,12 @@ from stilltrue.runtime.look.ways_out.actor_code import callback_roots
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.connections_to_come import handlers_of_loops, handlers_of_threads
+from stilltrue.runtime.waits.ending_operations import RELEASE
 from stilltrue.runtime.waits.resolvers.executors import executor_of
 
 _ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
 _ANSWERING = frozenset({"abort", "abort_with_status", "cancel", "done_writing", "write"})
-_RELEASE, _TAKES = frozenset({"release"}), "acquire"
+_TAKES = "acquire"
 _ENTERS = frozenset({"enter_context"})
 _WRAPPED_MAX = 100
 WAKING = frozenset({"set", "notify", "notify_all", "put", "put_nowait", "set_result", "set_exception", "call_soon_threadsafe"})
@@ -132,7 +133,7 @@ def _undoes(method: Any, by: frozenset[str]) -> bool:
 
 def _own(names: frozenset[str]) -> frozenset[str]:
     """Those of the names by which code releases only what it has acquired (rule 2)."""
-    return names & (_ENTERS | _RELEASE if _TAKES in names else _ENTERS)
+    return names & (_ENTERS | RELEASE if _TAKES in names else _ENTERS)
 
 
 def requests_to_come(places: Places, found: Mapping[PartyName, Found]) -> Iterator[Request]:

@@ -20,11 +20,11 @@ from stilltrue.runtime.look.code.system_operations import operations_given
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.kinds.exits import OWN_PROCESS, SENDING
 from stilltrue.runtime.look.ways_out.reach import Reach
+from stilltrue.runtime.waits.ending_operations import COMPLETING_OR_CANCELLING
 from stilltrue.runtime.waits.holders.queue_pools import called_by
 from stilltrue.runtime.waits.wait import SeenWait
 
 _INTERRUPTING = frozenset({"interrupt_main", "raise_signal", "pthread_kill", "PyErr_SetInterrupt", "PyErr_SetInterruptEx"})
-_COMPLETING = frozenset({"cancel", "set_result", "set_exception"})
 _THREADS = frozenset({"enumerate", "current_thread", "main_thread", "_active"})
 
 
@@ -56,7 +56,7 @@ class Releasers:
             for thing in those:
                 if issubclass(type(thing), Future):
                     self._waiting.setdefault(id(thing), []).append(party)
-                    targets.setdefault(_COMPLETING, []).append(thing)
+                    targets.setdefault(COMPLETING_OR_CANCELLING, []).append(thing)
         self._by = targets
         self._searches = [
             (by, Reach(those, budget, functools.partial(ended_by, by=called_by(by)), named_targets_count=False))

@@ -33,26 +33,37 @@ from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stack_ahead import Stretch
 from stilltrue.runtime.look.ways_out.actor_code import own_reached_by, own_reached_from
+from stilltrue.runtime.waits.ending_operations import (
+    ACKNOWLEDGING,
+    AT_BARRIERS,
+    COMPLETING,
+    COMPLETING_OR_CANCELLING,
+    NOTIFYING,
+    PUTTING,
+    RELEASE,
+    SETTING,
+    TAKING,
+)
 
 _WAKING = frozenset(
-    {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
-    | {"aclose", "stop", "shutdown", "abort", "call_soon_threadsafe", "get", "get_nowait", "task_done"}
+    {"close", "aclose", "stop", "shutdown", "abort", "call_soon_threadsafe"}.union(
+        SETTING, NOTIFYING, RELEASE, PUTTING, TAKING, ACKNOWLEDGING, COMPLETING_OR_CANCELLING
+    )
 )
-_OF_QUEUES = frozenset({"put", "put_nowait", "get", "get_nowait", "task_done"})
+_OF_QUEUES = PUTTING | TAKING | ACKNOWLEDGING
 _WAKING_OF: dict[type, frozenset[str]] = {
-    threading.Event: frozenset({"set"}),
-    asyncio.Event: frozenset({"set"}),
-    threading.Condition: frozenset({"notify", "notify_all"}),
-    asyncio.Condition: frozenset({"notify", "notify_all"}),
-    queue.Queue: frozenset({"put", "put_nowait"}),
-    asyncio.Queue: frozenset({"put", "put_nowait"}),
-    asyncio.Future: frozenset({"set_result", "set_exception"}),
+    threading.Event: SETTING,
+    asyncio.Event: SETTING,
+    threading.Condition: NOTIFYING,
+    asyncio.Condition: NOTIFYING,
+    queue.Queue: PUTTING,
+    asyncio.Queue: PUTTING,
+    asyncio.Future: COMPLETING,
 }
 _COMPILED_SETTERS = frozenset(
     {"setattr", "delattr", "setitem", "delitem", "__setattr__", "__delattr__", "__setitem__", "__delitem__"}
     | {"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"}
 )
-_AT_BARRIERS = frozenset({"wait", "reset", "abort"})
 _BARRIERS = (threading.Barrier, *compat.BARRIERS)
 _CALLED_MAX = 20
 Callback = tuple[Any, tuple[Any, ...]]
@@ -66,7 +77,7 @@ def waking_names(what: Collection[Any]) -> frozenset[str]:
     listener = getattr(sys.modules.get("logging.handlers"), "QueueListener", ())
     if any(issubclass(type(one), listener) for one in what):
         return _WAKING | LOGGING | {"handle"}  # through a QueueHandler
-    return _WAKING | _AT_BARRIERS if any(issubclass(type(one), _BARRIERS) for one in what) else _WAKING
+    return _WAKING | AT_BARRIERS if any(issubclass(type(one), _BARRIERS) for one in what) else _WAKING
 
 
 def waking_names_far_away(what: Iterable[Any]) -> frozenset[str]:
