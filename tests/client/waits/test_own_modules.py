@@ -178,7 +178,7 @@ def told_by(main: str, folder: Path, program: str, **modules: str) -> Any:
         file.write_text(textwrap.dedent(text))
     (folder / "main.py").write_text(main)
     paths = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": ""}
     done = subprocess.run(
         [sys.executable, folder / "main.py"], capture_output=True, text=True, timeout=120, env=environment, check=False
     )

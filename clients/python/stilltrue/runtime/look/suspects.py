@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from concurrent.futures import Future
 from types import FrameType
@@ -20,6 +19,7 @@ from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.waits.call_stack import sleeps
 from stilltrue.runtime.waits.streams.writes import request_written
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
@@ -111,8 +111,8 @@ def _of_task(place: Place) -> list[Any]:
     task = place.task
     found: list[Any] = [task]
     future = blocking_future(task) if task is not None else None
-    polls = bool(place.frames) and place.frames[0].f_code is asyncio.sleep.__code__  # the end of its sleep ends no wait
-    if future is not None and not polls and (not compat.is_task(future) or compat.is_grpc_task(future)):
+    # the end of a sleep ends no wait: the task asks again and again
+    if future is not None and not sleeps(place.frames) and (not compat.is_task(future) or compat.is_grpc_task(future)):
         found.append(future)
     interceptors = interceptor_tasks(future)
     if interceptors is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from types import FrameType
 
 from stilltrue.runtime import compat
@@ -22,3 +24,8 @@ def stack_of_task(task: Task) -> CallStack:
         return CallStack((), task=task)
     chain = frames_of_coroutines(reversed(compat.await_chain(task.get_coro())))
     return CallStack(tuple(frame for frame, _ in chain), task=task, future=future, coroutines=tuple(one for _, one in chain))
+
+
+def sleeps(frames: Sequence[FrameType]) -> bool:
+    """Whether a task with these frames, innermost first, is in ``asyncio.sleep()``."""
+    return bool(frames) and frames[0].f_code is asyncio.sleep.__code__

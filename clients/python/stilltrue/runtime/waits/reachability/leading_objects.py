@@ -50,8 +50,8 @@ class LeadingObjects:
     loops: LoopContents = field(default_factory=LoopContents)
     begun: dict[frozenset[str], frozenset[int | Task] | None] = field(default_factory=dict)
     """By the names of what ends a wait: who stands for requests to come; hundreds of threads may wait alike."""
-    looking: dict[tuple[int, frozenset[str]], bool] = field(default_factory=dict)
-    """Likewise, by a running thread as well: whether it only looks."""
+    looking: dict[tuple[int | Task, frozenset[str]], bool] = field(default_factory=dict)
+    """Likewise, by a running thread or a sleeping task as well: whether it only looks."""
     unknown: set[int] = field(default_factory=set)
     """Objects with an unknown holder."""
     is_whole: bool = True

@@ -1,22 +1,24 @@
-"""Whether a running thread only looks at what it can reach: to print a status, to measure. Then it ends no other's wait.
+"""Whether a thread or task that runs only looks at what it can reach: to print a status, say. Then it ends no other's wait.
 
 Rules:
 
-1. Its frames are the application's own, apart from waits of ``threading`` and ``queue``, and all code that it may still run is
-   known: its own, and that of functions of the application's own whose names it uses, wherever these are. It neither looks up
-   names by text, nor imports anything, nor calls what is in a variable, nor passes a ``key``.
+1. Its frames are the application's own, apart from waits of ``threading`` and ``queue`` and from ``asyncio.sleep()``, and all
+   code that it may still run is known: its own, and that of functions of the application's own whose names it uses, wherever
+   these are. It neither looks up names by text, nor imports anything, nor calls what is in a variable, nor passes a ``key``.
 2. Of other code it calls only what runs nothing of the application's: builtins, functions of some modules, and methods of
    strings, numbers and collections, by names that the application gives to no attribute of its own. What it prints or logs to
    may be the application's own, which counts as called. It waits only at events and conditions that are globals.
 3. None of that code mentions what ends the wait. Nor does any method of the application's own that runs without being named
    (``__repr__``, ``__del__``, a property; ``__exit__`` if that code has blocks), nor any lambda, nor any function that wraps
-   another.
+   another. If a task awaits what others may complete, that code awaits nothing that others may await, too: to be cancelled
+   would cancel it.
 
 Anything else may end the wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import queue
 import sys
@@ -36,8 +38,10 @@ from stilltrue.runtime.look.called_code.indirect_calls import called_in_places
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_from
 from stilltrue.runtime.look.code.lookups import LOOKUPS, calls_values, calls_values_at, may_run_any_code, may_see_any_object
 from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, VARIABLES, WITH, words_in
+from stilltrue.runtime.waits.futures.own_futures import completes_only_own
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
 from stilltrue.runtime.waits.reachability.code_names import properties
+from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER
 
 CODES_MAX = 200
 _WAITS = frozenset({threading.__file__, queue.__file__})
@@ -65,13 +69,15 @@ _MAKING = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__"
 
 
 def only_looks(frames: Sequence[FrameType], waking: frozenset[str], functions: Iterable[FunctionType]) -> bool:
-    """Whether the thread with these frames ends no wait. ``waking``: what ends it; ``functions``: all of the process."""
-    own = [one for one in frames if one.f_code.co_filename not in _WAITS]
+    """Whether who has these frames ends no wait. ``waking``: what ends it; ``functions``: all of the process."""
+    own = [one for one in frames if one.f_code.co_filename not in _WAITS and one.f_code is not asyncio.sleep.__code__]
     if not own or not all(is_own_code(one.f_code) for one in own):
         return False
     program = _Program(functions, own)
     codes = program.reached_by(own)
     if codes is None or any(not waking.isdisjoint(names) for _, names in codes):
+        return False
+    if WITH_ITS_WAITER in waking and not completes_only_own([code for code, _ in codes]):
         return False
     blocks = any(WITH in names for _, names in codes)
     return not any(_mentions(one, waking, program) for one in program.unnamed(blocks=blocks))
@@ -168,7 +174,7 @@ class _Program:
                 if made is None:
                     return None
                 functions += made
-            elif not _is_harmless(value):
+            elif not (_is_harmless(value) or (value is asyncio and _only_sleeps(names))):
                 return None
         functions += called_in_places(code, names)
         every = instructions_of(code)
@@ -203,8 +209,14 @@ def _is_harmless(value: Any) -> bool:
     if issubclass(kind, type):
         return value.__name__ not in _CALLING_BACK and compat.module_of(value) in (*_MODULES, "builtins")
     if callable(value):
-        return False
+        return value is asyncio.sleep
     return compat.module_of(kind) in (*_MODULES, *_OF_WAITS) or is_of_own_module(kind)
+
+
+def _only_sleeps(names: Iterable[str]) -> bool:
+    """Whether code that uses these names calls nothing of asyncio's but ``sleep()``."""
+    used = [found for name in names if (found := vars(asyncio).get(name)) is not None and type(found) is not ModuleType]
+    return all(one is asyncio.sleep or (type(one) is type and issubclass(one, BaseException)) for one in used)
 
 
 @cached_by_code

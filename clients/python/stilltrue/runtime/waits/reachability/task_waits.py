@@ -9,7 +9,7 @@ Rules:
 3. A proof is valid while all tasks that can reach the object are in the same waits, as no other party can get it.
    What the agent's own thread finds between cuts, like for a thread
    (:mod:`~stilltrue.runtime.waits.reachability.thread_waits`), counts as well: references from servers' methods, from the main
-   module and from threads are accounted for, too.
+   module and from threads are accounted for, too, and tasks that only look at the object are left out.
 4. The second look proves it again. A task to which nothing refers is garbage-collected sooner or later, which exits its blocks:
    that is doubt.
 5. Tasks park if only they can reach what they wait for, one alone or several, such as idle workers at a queue that is never
@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ from stilltrue.runtime.introspection.tasks import awaiters, blocking_future, rea
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import runs_loop
+from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
 from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
@@ -87,7 +88,8 @@ class _Candidate:
 
     def proved(self) -> tuple[int | Task, ...]:
         """The tasks and threads that can end it, if each is still where it was (rule 3); empty if unknown."""
-        return self.proved_at_cut() or self._proved_between_cuts()
+        found = self.proved_at_cut()
+        return self._proved_between_cuts() or found if not found or _may_look(found) else found
 
     def proved_at_cut(self) -> tuple[Task, ...]:
         """The tasks that can end it, as a cut has found."""
@@ -127,7 +129,7 @@ class TaskWaits:
         now = time.monotonic()
         every = [one for _, one in items_of(self._candidates) if one.proof_due <= now] if self._share.has_some(now) else []
         known = ((task, one) for one in every if (task := one.task()) is not None and not awaits_grpc(task))
-        due = {task: one for task, one in known if one.waits() and not one.proved()}
+        due = {task: one for task, one in known if one.waits() and _is_to_be_proved(one.proved())}
         if not due:
             return
         begun = time.thread_time()
@@ -259,10 +261,10 @@ class ProvedEnders:
 
 
 def _proved_of_others(
-    asked: Mapping[PartyName, ReportedTaskWait], proved: Container[Task]
+    asked: Mapping[PartyName, ReportedTaskWait], proved: Mapping[Task, frozenset[int | Task]]
 ) -> dict[Task, frozenset[int | Task]]:
-    """The tasks and threads that can end those of the waits ``asked`` about that are not ``proved``, as between cuts."""
-    every = ((task, one.future) for one in asked.values() if (task := one.task()) is not None and task not in proved)
+    """The tasks and threads that can end those of the waits ``asked`` about that are not ``proved``, or may only look at it."""
+    every = ((task, one.future) for one in asked.values() if (task := one.task()) is not None and _may_look(proved.get(task)))
     todo = {task: future for task, future in every if future() is not None and blocking_future(task) is future()}
     found = proved_of(todo, time.thread_time() + LOOK_OF_THREADS_SECONDS_MAX) if todo else {}
     running = frames_of_threads() if found else {}
@@ -335,6 +337,15 @@ def _reachers(future: OwnRef, task: OwnRef, found: References) -> list[Task] | N
     if reachers is None or len(reachers) > ENDERS_MAX:
         return None
     return [one for one in reachers if one is not task()] or reachers
+
+
+def _is_to_be_proved(enders: Sequence[int | Task]) -> bool:
+    return not enders or _may_look(enders)
+
+
+def _may_look(enders: Iterable[int | Task] | None) -> bool:
+    """Whether one of these tasks sleeps (None: they are unknown): the search between cuts finds out whether it only looks."""
+    return enders is None or any(sleeps(stack_of_task(one).frames) for one in enders if not isinstance(one, int))
 
 
 def _awaited_by(task: Task) -> OwnRef | None:

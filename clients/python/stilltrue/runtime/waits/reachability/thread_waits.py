@@ -24,7 +24,7 @@ Rules:
    once the proof has failed that its holder has left it behind (:mod:`~stilltrue.runtime.waits.orphaned_locks`).
 7. An idle worker does not park if a thread that does not park either waits for it. It waits for that thread, which might feed
    it.
-8. A thread that runs, or waits for a time, may only look at the object: to print a status, say
+8. A thread that runs, or waits for a time, or a task that sleeps, may only look at the object: to print a status, say
    (:mod:`~stilltrue.runtime.waits.reachability.looking`). It can only hand the object to others then, as a request to come can
    (:mod:`~stilltrue.runtime.waits.reachability.requests`).
 """
@@ -46,7 +46,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.call_stack import where_is
+from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task, where_is
 from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
 from stilltrue.runtime.waits.reachability.code_names import census
@@ -312,7 +312,7 @@ def _with_others_acts(
     waking = _waking_of(who, found)
     if waking and LOOP_TO_RUN in reachers:
         waking |= RUNNING_LOOPS
-    looking = _looking_among(reachers, who, waking, found) if KEPT_METHOD not in reachers else frozenset[int]()
+    looking = _looking_among(reachers, who, waking, found) if KEPT_METHOD not in reachers else frozenset[int | Task]()
     if REQUESTS not in reachers and not looking:
         return reachers - MARKS
     if waking not in found.begun:
@@ -332,21 +332,24 @@ def _waking_of(who: int | Task, found: LeadingObjects) -> frozenset[str]:
 
 def _looking_among(
     reachers: frozenset[int | Task], who: int | Task, waking: frozenset[str], found: LeadingObjects
-) -> frozenset[int]:
-    """The threads among ``reachers`` that run, or wait for a time, and whose code ends no such wait."""
-    others = [one for one in reachers if isinstance(one, int) and one != who] if waking else []
+) -> frozenset[int | Task]:
+    """Those among ``reachers`` that run, or wait for a time, and whose code ends no such wait."""
+    others = [one for one in reachers - MARKS if one != who] if waking else []
     known = found.looking
     new = [one for one in others if (one, waking) not in known]
-    running = [(one, frames) for one in new if _runs(one, frames := found.running.get(one, ()))]
+    every = ((one, found.running.get(one, ()) if isinstance(one, int) else stack_of_task(one).frames) for one in new)
+    running = [(one, frames) for one, frames in every if _runs(one, frames)]
     functions = census()[0] if running else []
     known.update({(one, waking): False for one in new})
     known.update({(one, waking): only_looks(frames, waking, functions) for one, frames in running})
     return frozenset(one for one in others if known[one, waking])
 
 
-def _runs(ident: int, frames: Sequence[FrameType]) -> bool:
-    """Whether a thread with these frames runs, at least now and then."""
-    awaited = awaited_in(ident, frames)
+def _runs(who: int | Task, frames: Sequence[FrameType]) -> bool:
+    """Whether a thread or task with these frames runs, at least now and then."""
+    if not isinstance(who, int):
+        return sleeps(frames)
+    awaited = awaited_in(who, frames)
     return awaited is None or awaited.asking is not None
 
 
