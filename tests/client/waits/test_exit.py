@@ -39,6 +39,20 @@ try:
 except StopIteration:
     pass
 """
+_OF_CLASS = """
+class Sender:
+    def __init__(self):
+        self.todo = queue.Queue()
+        threading.Thread(target=self.work, name="work").start()
+    def work(self):
+        while (item := self.todo.get()) is not None:
+            item()
+    def again(self):
+        return sender
+    def __del__(self):
+        self.todo.put(None)
+sender = Sender()
+"""
 ROOT = Path(__file__).parents[3]
 Told = Callable[[str], dict[str, Any]]
 needs_memory = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
@@ -78,8 +92,9 @@ def stuck(waits: dict[str, list[str]]) -> set[str]:
         'threading.Thread(target=lambda: threading.Event().wait(), name="work").start()',
         _QUEUE + 'ThreadPoolExecutor(1, "work").submit(work)',
         _WORK + _ENDED,
+        _OF_CLASS,
     ],
-    ids=["queue", "event", "executor", "beside a coroutine that has ended"],
+    ids=["queue", "event", "executor", "beside a coroutine that has ended", "in a class with a finalizer"],
 )
 def test_a_thread_that_nobody_can_end_keeps_the_program_from_ending(program: str, told_by: Told) -> None:
     told = told_by(program)

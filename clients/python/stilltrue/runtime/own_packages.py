@@ -41,6 +41,9 @@ _RUNNERS = SERVERS | {
     *("opentelemetry", "ddtrace", "newrelic", "elasticapm", "sentry_sdk", "grpc_interceptor", "py_grpc_prometheus"),
 }
 """Packages that run programs, or wrap handlers: no application is in them."""
+_MAIN = "__main__"
+_program: dict[str, str] = {}
+"""The file of the main module, which Python forgets once the program has run to its end."""
 _known: dict[str, bool] = {}
 """By the path of an installed package: whether it is the application's."""
 
@@ -98,6 +101,7 @@ def add(module: object) -> None:
 
 def add_maker() -> None:
     """Add the package whose code makes the agent. In a program started by ``stilltrue run`` no package does."""
+    file_of(_MAIN)
     for frame in frames_of_this_thread():
         name = frame.f_globals.get("__name__")
         if not frame.f_code.co_filename.startswith(_OURS):
@@ -122,7 +126,9 @@ def file_of(module: str) -> str | None:
     """The file of an imported module; None if it has none."""
     one = sys.modules.get(module)
     found = ModuleType.__getattribute__(one, "__dict__").get("__file__") if type(one) is ModuleType else None
-    return found if isinstance(found, str) else None
+    if module == _MAIN and isinstance(found, str):
+        _program[module] = found
+    return found if isinstance(found, str) else _program.get(module)
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -145,7 +151,7 @@ def _started() -> frozenset[str]:
 
 
 def _main_modules() -> Iterator[str]:
-    file = file_of("__main__")
+    file = file_of(_MAIN)
     if file is None:
         return
     package = package_of(file)

@@ -14,7 +14,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime.concurrent_reads import items_of
-from stilltrue.runtime.own_packages import is_installed_library
+from stilltrue.runtime.own_packages import file_of, is_installed_library
 
 _C_CALLBACKS = frozenset({"<class '_ctypes.CThunkObject'>", "<class '_cffi_backend.__CDataOwnGC'>"})
 _MADE_BY_CTYPES = 5
@@ -29,8 +29,8 @@ def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:
         if not issubclass(type(module), ModuleType):
             continue
         names = ModuleType.__getattribute__(module, "__dict__")
-        file = names.get("__file__")
-        if not isinstance(file, str) or file.startswith(_OURS) or is_installed_library(file):
+        file = file_of(name)
+        if file is None or file.startswith(_OURS) or is_installed_library(file):
             continue
         if not file.startswith(_STDLIB):
             yield name, names
