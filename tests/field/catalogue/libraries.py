@@ -66,4 +66,16 @@ ENTRIES = (
         near={"timeout": "the wait has a timeout", "stopped": "another thread sets the event later"},
         behind_elsewhere={"worker": 1},
     ),
+    Entry(
+        program="aiosqlite_299",
+        source="omnilib/aiosqlite 299",
+        library="queue, threading",
+        what="A program is over, but a connection that it has not closed has a thread that waits for the next statement.",
+        near={
+            "closed": "another thread closes the connection later",
+            "daemon": "the thread is a daemon, and another one, which is slow, keeps the program alive",
+            "kept": "the connection closes itself when another thread, which is slow, ends",
+        },
+        behind_elsewhere={"notes": 1},
+    ),
 )

@@ -226,4 +226,46 @@ ENTRIES = (
             "method": "another method of the server runs the loop",
         },
     ),
+    Entry(
+        program="openai_agents_4199",
+        source="openai/openai-agents-python 4199",
+        library="asyncio",
+        what="A handler's `CancelledError` ends the consumer of events unnoticed; a stream waits until the rest are done.",
+        near={
+            "limit": "the stream waits in `asyncio.timeout`",
+            "slow": "the handler has not failed, but is slow",
+            "dropped": "another task drops the rest later",
+        },
+    ),
+    Entry(
+        program="dspace_6",
+        source="atmire/dspace-python-client 6",
+        library="asyncio",
+        what="Tasks lower the concurrency by taking permits for good, each within a permit of its own.",
+        near={
+            "limit": "the wait for the permit is in `asyncio.timeout`",
+            "slow": "the tasks are slow, and do not lower it yet",
+            "raised": "another task raises the concurrency later",
+        },
+    ),
+    Entry(
+        program="idle_consumers",
+        source="widely known",
+        library="asyncio",
+        what="A crawler gathers its workers, which wait for the next page; the last one has been read.",
+        near={
+            "limit": "the crawler waits in `asyncio.timeout`",
+            "slow": "one of the workers is slow",
+            "cancelled": "another task cancels the workers later",
+            "serves": "the crawler waits for a task that is to wait for ever, too",
+        },
+    ),
+    Entry(
+        program="backtalk_24",
+        source="jaredrhod/backtalk 24",
+        library="asyncio, threading",
+        what="A program cancels its wait for a key and ends; `asyncio.run()` waits for the thread that waits for the key.",
+        near={"limit": "the thread's wait has a timeout", "typed": "another thread sets the event later"},
+        behind_elsewhere={"talk": 1},
+    ),
 )

@@ -148,4 +148,15 @@ ENTRIES = (
             "later": "another thread completes the future later",
         },
     ),
+    Entry(
+        program="block_exit",
+        source="widely known",
+        library="queue, threading",
+        what="A block fails before it tells its worker to stop, and the block's exit joins the worker.",
+        near={
+            "limit": "`get` has a timeout",
+            "joined": "`join` has a timeout",
+            "stopped": "another thread tells the worker to stop later",
+        },
+    ),
 )
