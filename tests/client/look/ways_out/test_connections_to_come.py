@@ -164,3 +164,33 @@ def test_a_protocol_of_connections_to_come_is_doubt(
     with loop_with(lambda loop: loop.create_server(protocol, "127.0.0.1", 0)):
         seen = look_at_caller(alone, stuck, calls_and_keeps_it)
     assert bool(seen.doubt) is doubtful, seen.doubt
+
+
+class _Protocol(asyncio.Protocol):
+    def __init__(self, calls: list[Any]) -> None:
+        self.calls = calls
+
+
+class _CancelsItsCalls(_Protocol):
+    def connection_lost(self, _: Exception | None) -> None:
+        for call in self.calls:
+            call.cancel()
+
+
+class _CountsItsCalls(_Protocol):
+    def data_received(self, _: bytes) -> None:
+        self.calls.append(len(self.calls))
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+def test_so_is_one_that_a_function_makes(alone: Callable[..., Agent], stuck: Stuck, doubtful: bool) -> None:
+    calls: list[Any] = []
+    makes = {True: lambda: _CancelsItsCalls(calls), False: lambda: _CountsItsCalls(calls)}[doubtful]
+
+    def caller(get: Any) -> None:
+        calls.append(get.future(b""))
+        calls[0].result()
+
+    with loop_with(lambda loop: loop.create_server(makes, "127.0.0.1", 0)):
+        seen = look_at_caller(alone, stuck, caller)
+    assert bool(seen.doubt) is doubtful, seen.doubt

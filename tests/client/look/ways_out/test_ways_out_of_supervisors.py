@@ -68,6 +68,59 @@ def test_a_party_with_a_thread_subclass_may_cancel_the_calls_it_exposes(
     assert ("-" in holders(look_at_caller(alone, stuck, caller))) is expected
 
 
+class Quiet:
+    """A job that counts."""
+
+    turns = 0
+
+    def tick(self) -> None:
+        """Take a turn."""
+        self.turns += 1
+
+
+class Killer(Quiet):
+    """A job that cancels a call."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    def tick(self) -> None:
+        self.call.cancel()
+
+
+class Entry:
+    """A job of a timetable."""
+
+    def __init__(self, job: Quiet) -> None:
+        self.job = job
+
+
+def run_all(entries: list[Entry], go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        for entry in entries:
+            entry.job.tick()
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Killer, True), (lambda _: Quiet(), False)], ids=["cancels", "counts"])
+@pytest.mark.parametrize("others", [8, 100])
+def test_each_of_many_jobs_may_cancel_the_call(
+    alone: Callable[..., Agent], stuck: Stuck, kind: Callable[[Any], Quiet], others: int, expected: bool
+) -> None:
+    def tick(self: Quiet) -> None:
+        self.turns += 2
+
+    kinds = [type(f"Quiet{number}", (Quiet,), {"tick": tick}) for number in range(others)]
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        entries = [Entry(one()) for one in kinds]
+        entries.append(Entry(kind(call)))
+        threading.Thread(target=run_all, args=(entries, stuck.go), name="timetable").start()
+        call.result()
+
+    assert ("-" in holders(look_at_caller(alone, stuck, caller))) is expected
+
+
 def give_up() -> None:
     CURRENT.get().cancel()
 

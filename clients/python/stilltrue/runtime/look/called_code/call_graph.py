@@ -48,8 +48,8 @@ CODES_MAX = 10_000
 """Maximum number of code objects in a cache."""
 _REACHED_MAX = 500
 """Maximum number of such walks in a cache, each of up to some hundred code objects."""
-_NAMED_MAX = 200
-_UNNAMED_MAX = 100
+_NAMED_MAX = 400
+_UNNAMED_MAX = 250
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions before Python 3.12."""
 Reached = tuple[tuple[CodeType, dict[str, Any], int], ...]

@@ -48,7 +48,7 @@ from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, name
 
 TAKING = frozenset({"get", "pop", "popitem", "popleft", "setdefault", "values", "items", "__getitem__", "__iter__"})
 """Methods of collections that return what is in them."""
-_TABLE_MAX = 100
+_TABLE_MAX = 500
 """Maximum number of items read per collection."""
 _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
 _COLLECTIONS: tuple[Any, ...] = (list, tuple, set, frozenset)

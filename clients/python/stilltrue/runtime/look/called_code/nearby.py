@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from types import FunctionType
 from typing import Any
 
@@ -28,14 +28,14 @@ from stilltrue.runtime.look.called_code.methods import (
 from stilltrue.runtime.look.code.attributes import own_attributes_named
 from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 
-KINDS_WALK_MAX = 150
+KINDS_WALK_MAX = 500
 """Maximum number of objects walked from one actor to find the classes nearby, nearest first."""
 _ALIKE_MAX = 5
-"""Maximum number of objects of one class walked per collection: they mostly lead to the same classes."""
-_ALONG_MAX = 100
+"""Number of objects of one class per collection beyond which the others come last: they mostly lead to the same classes."""
+_ALONG_MAX = 500
 """Maximum number of objects walked from the globals of one function, nearest first."""
-_inside_cache: dict[int, tuple[Any, type | None, tuple[Any, ...]]] = {}
-"""Cache of this look, by object identity: its class, if relevant, and the objects directly inside."""
+_inside_cache: dict[int, tuple[Any, type | None, tuple[Any, ...], tuple[Any, ...]]] = {}
+"""Cache of this look, by object identity: its class, if relevant, the objects directly inside, and those that come last."""
 _passed_by_cache: dict[int, tuple[type, bool]] = {}
 """Cache of this look: whether the walk skips objects of a class."""
 _own_cache: dict[int, tuple[type, bool]] = {}
@@ -53,9 +53,9 @@ def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
     """The application classes of ``near`` and of the objects inside, and those among these objects, nearest first."""
     kinds: dict[type, None] = {}
     seen: dict[int, Any] = {}
-    todo = deque(thing for thing in near if not _is_skipped(thing))
-    while todo and len(seen) < KINDS_WALK_MAX:
-        thing = todo.popleft()
+    todo, last = deque(thing for thing in near if not _is_skipped(thing)), deque[Any]()
+    while (todo or last) and len(seen) < KINDS_WALK_MAX:
+        thing = (todo or last).popleft()
         if id(thing) in seen:
             continue
         seen[id(thing)] = thing  # kept alive, or its identity may be reused
@@ -65,29 +65,33 @@ def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
         if known[1] is not None:
             kinds[known[1]] = None
         todo.extend(known[2])
+        last.extend(known[3])
     return tuple(kind for kind in kinds if is_own_class(kind))
 
 
-def _read_inside(thing: Any) -> tuple[Any, type | None, tuple[Any, ...]]:
+def _read_inside(thing: Any) -> tuple[Any, type | None, tuple[Any, ...], tuple[Any, ...]]:
     if issubclass(type(thing), type):
-        return thing, thing, tuple(one for one in class_attributes((thing,)) if not _is_skipped(one))
+        return thing, thing, tuple(one for one in class_attributes((thing,)) if not _is_skipped(one)), ()
     held = named_by(thing)
     counts = held is None or is_own_class(type(thing))  # a named tuple, or a class derived from ``dict``
     kind = type(thing) if counts and is_open(thing) else None
-    held = gc.get_referents(thing) if held is None and kind is not None else _first_of_each_class(held or ())
-    return thing, kind, tuple(one for one in held if one is not kind and not _is_skipped(one))
+    inside = gc.get_referents(thing) if held is None and kind is not None else held or ()
+    first, others = _first_of_each_class(one for one in inside if one is not kind and not _is_skipped(one))
+    return thing, kind, tuple(first), tuple(others)
 
 
-def _first_of_each_class(things: Iterable[Any]) -> Iterator[Any]:
-    """Some objects without those of application classes that have come often."""
+def _first_of_each_class(things: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    """Some objects, and apart from them those of application classes that have come often."""
     counts: dict[type, int] = {}
+    first, others = list[Any](), list[Any]()
     for one in things:
         kind = type(one)
         if issubclass(kind, type) or not is_own_class(kind):
-            yield one
-        elif counts.get(kind, 0) < _ALIKE_MAX:
+            first.append(one)
+        else:
             counts[kind] = counts.get(kind, 0) + 1
-            yield one
+            (first if counts[kind] <= _ALIKE_MAX else others).append(one)
+    return first, others
 
 
 def _is_skipped(thing: Any) -> bool:
@@ -187,9 +191,9 @@ def _found_along(
     """
     kinds: dict[type, None] = {}
     functions: dict[FunctionType, None] = {}
-    todo = deque(one for one in objects if type(one) not in FUNCTIONS and not issubclass(type(one), type))
-    while todo and len(walked) < _ALONG_MAX:
-        thing = todo.popleft()
+    todo, last = deque(one for one in objects if type(one) not in FUNCTIONS and not issubclass(type(one), type)), deque[Any]()
+    while (todo or last) and len(walked) < _ALONG_MAX:
+        thing = (todo or last).popleft()
         if id(thing) in walked:
             continue
         walked[id(thing)] = thing  # kept alive, or its identity may be reused
@@ -197,5 +201,7 @@ def _found_along(
             kinds[type(thing)] = None
         held = (*items_in(thing), *own_attributes_named(thing, words))
         functions.update((each, None) for one in held if type(one) in FUNCTIONS for each in functions_of(one))
-        todo.extend(one for one in _first_of_each_class(held) if type(one) not in FUNCTIONS)
+        first, others = _first_of_each_class(one for one in held if type(one) not in FUNCTIONS)
+        todo.extend(first)
+        last.extend(others)
     return tuple(kinds), tuple(one for one in functions if is_own_code(one.__code__))
