@@ -60,6 +60,9 @@ def test_an_argument_is_given_once() -> None:
     assert is_endless([True])
     assert not is_endless([True, None, None])
     assert not is_endless([True], ["blocking", "timeout"])
+    assert is_endless([True, -1], waits_at_minus_one=True)
+    assert not is_endless([True, -1])
+    assert not is_endless([object()])
 
 
 def told_to_wait(lock: Any) -> None:
@@ -82,8 +85,84 @@ def told_by_a_variable(lock: Any, wait: bool = True) -> None:
     lock.release()
 
 
+def told_by_variables(lock: Any, blocking: bool = True, timeout: float = -1) -> None:
+    lock.acquire(timeout=timeout, blocking=blocking)
+    lock.release()
+
+
+def told_by_a_variable_how_long(lock: Any, timeout: float = PATIENCE_SECONDS) -> None:
+    if lock.acquire(True, timeout):
+        lock.release()
+
+
+class Passing:
+    """A lock around another one, which passes its arguments on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> Any:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class PassingByName(Passing):
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return self._lock.acquire(blocking=blocking, timeout=timeout)
+
+
+class Limited(Passing):
+    def acquire(self, blocking: bool = True, timeout: float = PATIENCE_SECONDS) -> bool:
+        return self._lock.acquire(blocking, timeout)
+
+
+class LimitedAtLast(Passing):
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        timeout = PATIENCE_SECONDS
+        return self._lock.acquire(blocking, timeout)
+
+
+class Entered(Passing):
+    def __enter__(self) -> Any:
+        self.acquire(True, PATIENCE_SECONDS)
+        return self
+
+
+def in_its_block(lock: Any, inside: Callable[[], Any]) -> None:
+    with lock:
+        inside()
+
+
+@pytest.mark.parametrize("hold", [in_its_block, by_finally])
+@pytest.mark.parametrize("kind", [Passing, PassingByName])
+def test_a_lock_that_passes_its_arguments_on_is_held_and_waited_for(front: Front, kind: Any, hold: Any) -> None:
+    lock = kind()
+    front.hold(hold, lock, lambda: front.get(b""))
+    assert front.waits_for(in_its_block, lock, int) == ["thread:holder"]
+    front.let_go()
+
+
+@pytest.mark.parametrize("kind", [Limited, LimitedAtLast, Entered])
+def test_one_that_passes_a_timeout_on_is_not(front: Front, kind: Any) -> None:
+    lock = kind()
+    front.hold(in_its_block, lock, lambda: front.get(b""))
+    front.start("waiter", in_its_block, lock, int)
+    end = time.monotonic() + 0.5
+    assert is_unseen(report_when(front.agent, lambda _: time.monotonic() > end), "thread:waiter")
+    front.let_go()
+
+
 @pytest.mark.parametrize("kind", [threading.Lock, threading.RLock])
-@pytest.mark.parametrize("wait", [told_to_wait, told_to_wait_by_name])
+@pytest.mark.parametrize("wait", [told_to_wait, told_to_wait_by_name, told_by_a_variable, told_by_variables])
 def test_a_thread_that_is_told_to_wait_waits_for_the_holder(front: Front, kind: Any, wait: Callable[..., None]) -> None:
     lock = kind()
     front.hold(by_finally, lock, lambda: front.get(b""))
@@ -91,7 +170,7 @@ def test_a_thread_that_is_told_to_wait_waits_for_the_holder(front: Front, kind: 
     front.let_go()
 
 
-@pytest.mark.parametrize("wait", [told_how_long_to_wait, told_by_a_variable])
+@pytest.mark.parametrize("wait", [told_how_long_to_wait, told_by_a_variable_how_long])
 def test_a_thread_that_is_told_anything_else_does_not(front: Front, wait: Callable[..., None]) -> None:
     lock = threading.Lock()
     front.hold(by_finally, lock, lambda: front.get(b""))

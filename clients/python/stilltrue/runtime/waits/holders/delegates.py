@@ -3,8 +3,9 @@
 Rules:
 
 1. The function is straight-line code with one call: ``acquire()``, ``release()`` or the like, without a timeout, on an object
-   reached from its parameters or globals; or of another such function, with understood arguments. If the inner function must
-   be awaited, so must this one.
+   reached from its parameters or globals; or of another such function, with understood arguments. It may pass its parameters
+   on (``self._lock.acquire(blocking, timeout)``): then their values, or defaults, say whether it waits. If the inner
+   function must be awaited, so must this one.
 2. A caller that calls it as a separate statement holds the lock from there on, until it calls a function that releases it.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -22,7 +23,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
-from stilltrue.runtime.waits.holders.acquire_calls import is_endless
+from stilltrue.runtime.waits.holders.acquire_calls import is_endless, is_of_threading
 from stilltrue.runtime.waits.holders.gates import raised_by
 from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, instructions_of, operand_before, value_of
 from stilltrue.runtime.waits.resolvers.locks import AWAITED, lock_of
@@ -40,7 +41,7 @@ _DEEP_MAX = 4
 class Call:
     """A call of the function ``name``, or of the method ``name`` of ``receiver``.
 
-    ``at``: the calling instruction; ``mention``: the one that loads the function.
+    ``at``: the calling instruction; ``mention``: the one that loads the function. ``named``: the names of the last arguments.
     """
 
     receiver: Expression
@@ -49,6 +50,7 @@ class Call:
     awaited: bool
     at: int
     mention: int
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,11 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
     attributes = frozenset(what for how, what in call.receiver if how == "attribute")
     if lock is not None:
         takes = call.name in ACQUIRES
-        known = (takes and _waits(call.arguments) and call.awaited == (type(lock) in AWAITED)) or (
+        known = (takes and _waits(call, lock, names if deep else {}) and call.awaited == (type(lock) in AWAITED)) or (
             call.name in RELEASES and not call.awaited
         )
         return Effect(lock, takes, named, attributes, deep) if known else None
-    function, first = _called(call, receiver, names, others)
+    function, first = (None, ()) if call.named else _called(call, receiver, names, others)
     if function is None or call.awaited != bool(function.__code__.co_flags & inspect.CO_COROUTINE):
         return None
     given = [*first, *(value_of(one, names, others) for one in call.arguments)]
@@ -94,10 +96,10 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
     return Effect(found.lock, found.takes, found.functions | named, found.attributes | attributes, found.deep)
 
 
-def _waits(arguments: Sequence[Expression]) -> bool:
-    """Whether these arguments of ``acquire()`` let it wait for as long as it takes."""
-    are_known = all(len(one) == 1 and one[0][0] == "constant" for one in arguments)
-    return are_known and is_endless([one[0][1] for one in arguments])
+def _waits(call: Call, lock: Any, names: Mapping[str, Any]) -> bool:
+    """Whether the arguments of ``acquire()``, constants or these variables, let it wait for as long as it takes."""
+    given = [value_of(one, names, {}) for one in call.arguments]
+    return is_endless(given, call.named, waits_at_minus_one=is_of_threading(lock))
 
 
 def _called(
@@ -125,8 +127,10 @@ def method_of(kind: type, name: str) -> FunctionType | None:
 def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] | None:
     """A function's initial variables; None if the arguments do not match its positional parameters."""
     code = function.__code__
-    if code.co_flags & _ODD or code.co_kwonlyargcount or code.co_argcount != len(given):
+    missing, defaults = code.co_argcount - len(given), function.__defaults__ or ()
+    if code.co_flags & _ODD or code.co_kwonlyargcount or not 0 <= missing <= len(defaults):
         return None
+    given = [*given, *defaults[len(defaults) - missing :]]
     own = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
@@ -148,7 +152,7 @@ def only_call(code: CodeType) -> Call | None:
 
 def _with_variables(every: Sequence[dis.Instruction], at: int) -> Call | None:
     """The call at an instruction of straight-line code, with variables that are set once replaced by their expressions."""
-    call = call_at(every, at)
+    call = call_at(every, at, named=True)
     if call is None:
         return None
     stores = [index for index, one in enumerate(every[:at]) if one.opname == "STORE_FAST"]
@@ -160,7 +164,7 @@ def _with_variables(every: Sequence[dis.Instruction], at: int) -> Call | None:
     receiver, *arguments = (_substituted(one, values) for one in (call.receiver, *call.arguments))
     if any(what in written for one in (receiver, *arguments) for _, what in one if type(what) is str):
         return None
-    return Call(receiver, call.name, tuple(arguments), call.awaited, call.at, call.mention)
+    return replace(call, receiver=receiver, arguments=tuple(arguments))
 
 
 def _substituted(expression: Expression, values: Mapping[str, Expression]) -> Expression:
@@ -169,13 +173,15 @@ def _substituted(expression: Expression, values: Mapping[str, Expression]) -> Ex
     )
 
 
-def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
-    """The call at an instruction, if it calls a name or a method with understood positional arguments; else None."""
+def call_at(every: Sequence[dis.Instruction], at: int, *, named: bool = False) -> Call | None:
+    """The call at an instruction, if it calls a name or a method with understood arguments, ``named`` ones too; else None."""
     one = every[at]
-    if one.opname != "CALL":
+    names_at = _names_before(every, at) if named else None
+    if one.opname != "CALL" and names_at is None:
         return None
     arguments: list[Expression] = []
-    end = at
+    end = at if names_at is None else names_at
+    names = () if names_at is None else tuple(every[names_at].argval)
     for _ in range(one.arg or 0):
         found = operand_before(every, end)
         if found is None:
@@ -191,10 +197,18 @@ def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
         receiver = operand_before(every, index)
         if receiver is None:
             return None
-        return Call(receiver[0], str(called.argval), tuple(reversed(arguments)), awaited, at, index)
+        return Call(receiver[0], str(called.argval), tuple(reversed(arguments)), awaited, at, index, names)
     if called.opname in VARIABLES and type(called.argval) is str:
-        return Call((), called.argval, tuple(reversed(arguments)), awaited, at, index)
+        return Call((), called.argval, tuple(reversed(arguments)), awaited, at, index, names)
     return None
+
+
+def _names_before(every: Sequence[dis.Instruction], at: int) -> int | None:
+    """The instruction that loads the names of a call's last arguments; None if it has none."""
+    index = at - 1
+    while index > 0 and every[index].opname in SHUFFLES:
+        index -= 1
+    return index if every[index].opname == "KW_NAMES" or every[at].opname == "CALL_KW" else None
 
 
 def branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:

@@ -92,13 +92,27 @@ def acquired_at(frame: FrameType) -> Any:
     """
     at = frame.f_lasti
     expression = _acquired_at(frame.f_code, at)
-    value = value_of(expression, variables_of(frame), frame.f_globals) if expression else UNKNOWN
+    value = value_of(expression, variables_of(frame), frame.f_globals) if expression else _acquired_with(frame)
     if value is not UNKNOWN:
         return value
     depth = _entered_by(frame.f_code, at)
     kept = None if depth is None else compat.stack_value_at(frame, at, depth)
     left = _exit(kept)
     return kept if left is None else left.__self__
+
+
+def _acquired_with(frame: FrameType) -> Any:
+    """The object whose ``acquire()`` a frame calls with variables that tell it to wait; else unknown."""
+    code, at = frame.f_code, frame.f_lasti
+    if opname_at(code, at) not in _CALLED_AT or _ACQUIRING.isdisjoint(code.co_names):
+        return UNKNOWN
+    every = instructions_of(code)
+    method = method_called_at(every, next(number for number, one in enumerate(every) if one.offset == at))
+    if every[method].opname not in ATTRIBUTES or every[method].argval not in _ACQUIRING:
+        return UNKNOWN
+    names = variables_of(frame)
+    lock = value_of(expression_before(every, method), names, frame.f_globals)
+    return lock if endless_call(every, method, names, lock) is not None else UNKNOWN
 
 
 @cached_by_code
