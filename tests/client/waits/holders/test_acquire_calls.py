@@ -120,6 +120,20 @@ class PassingByName(Passing):
         return self._lock.acquire(blocking=blocking, timeout=timeout)
 
 
+class Entering(Passing):
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return self._lock.acquire(blocking, timeout)
+
+    __enter__ = acquire
+
+
+class EnteringInTime(Passing):
+    def acquire(self, blocking: bool = True, timeout: float = PATIENCE_SECONDS) -> bool:
+        return self._lock.acquire(blocking, timeout)
+
+    __enter__ = acquire
+
+
 class Limited(Passing):
     def acquire(self, blocking: bool = True, timeout: float = PATIENCE_SECONDS) -> bool:
         return self._lock.acquire(blocking, timeout)
@@ -143,7 +157,7 @@ def in_its_block(lock: Any, inside: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("hold", [in_its_block, by_finally])
-@pytest.mark.parametrize("kind", [Passing, PassingByName])
+@pytest.mark.parametrize("kind", [Passing, PassingByName, Entering])
 def test_a_lock_that_passes_its_arguments_on_is_held_and_waited_for(front: Front, kind: Any, hold: Any) -> None:
     lock = kind()
     front.hold(hold, lock, lambda: front.get(b""))
@@ -151,7 +165,7 @@ def test_a_lock_that_passes_its_arguments_on_is_held_and_waited_for(front: Front
     front.let_go()
 
 
-@pytest.mark.parametrize("kind", [Limited, LimitedAtLast, Entered])
+@pytest.mark.parametrize("kind", [Limited, LimitedAtLast, Entered, EnteringInTime])
 def test_one_that_passes_a_timeout_on_is_not(front: Front, kind: Any) -> None:
     lock = kind()
     front.hold(in_its_block, lock, lambda: front.get(b""))

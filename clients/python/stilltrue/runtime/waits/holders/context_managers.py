@@ -3,7 +3,7 @@
 Rules:
 
 1. The class acquires the lock on entry: its ``__enter__`` (``__aenter__``) is straight-line code whose only call is
-   ``acquire()`` or ``__enter__()``, without arguments, on an object reached from one of its attributes, or a method that does
+   ``acquire()`` or ``__enter__()``, without a timeout, on an object reached from one of its attributes, or a method that does
    so (:mod:`~stilltrue.runtime.waits.holders.delegates`); it awaits a coroutine. So a party inside holds the lock. Other calls
    may come before it, and after it those of libraries and of the class's own methods that call nothing else
    (:mod:`~stilltrue.runtime.waits.holders.calls_on_entry`). Or the class raises a gate
@@ -22,7 +22,7 @@ from typing import Any
 
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.waits.holders.calls_on_entry import taken_among_others
-from stilltrue.runtime.waits.holders.delegates import RELEASES, Effect, effect_of, method_of, only_call
+from stilltrue.runtime.waits.holders.delegates import RELEASES, Effect, effect_of, method_of, only_call, variables_given
 from stilltrue.runtime.waits.holders.gates import Gate, raised_by
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
@@ -39,12 +39,17 @@ def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
         leave = None if enter is None or not is_application(enter.__code__) else method_of(kind, leaves)
         if enter is None or leave is None:
             continue
-        for effect_on_entry in (_effect, taken_among_others) if enter.__code__.co_argcount == 1 else ():
+        for effect_on_entry in (_effect, taken_among_others) if _is_entered_alone(enter) else ():
             taken = effect_on_entry(enter, thing)
             givers = None if taken is None or not taken.takes else _givers_of(taken, leave, thing)
             if taken is not None and givers is not None and not _is_released_elsewhere(kind, taken.attributes, givers):
                 return taken.lock, givers - RELEASES
     return None, frozenset()
+
+
+def _is_entered_alone(enter: FunctionType) -> bool:
+    """Whether a method needs no argument but its object, as in ``__enter__ = acquire``."""
+    return enter.__code__.co_argcount - len(enter.__defaults__ or ()) == 1
 
 
 def _givers_of(taken: Effect, leave: FunctionType, thing: Any) -> frozenset[str] | None:
@@ -64,7 +69,7 @@ def _effect(method: FunctionType, thing: Any) -> Effect | None:
         return Effect(*raised, frozenset({method.__name__}), frozenset(), 0)
     if call is None or not call.receiver or call.receiver[0] != ("name", first):
         return None
-    return effect_of(call, {first: thing}, method.__globals__)
+    return effect_of(call, variables_given(method, [thing]) or {first: thing}, method.__globals__, deep=1)
 
 
 def _is_released_elsewhere(kind: type, attributes: frozenset[str], givers: frozenset[str]) -> bool:

@@ -89,7 +89,7 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
     if only is None:
         raised = raised_by(function, given)
         return None if raised is None else Effect(*raised, named, attributes, deep + 1)
-    own = _variables(function, given)
+    own = variables_given(function, given)
     found = None if own is None else effect_of(only, own, function.__globals__, deep + 1)
     if found is None:
         return None
@@ -124,7 +124,7 @@ def method_of(kind: type, name: str) -> FunctionType | None:
     return None
 
 
-def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] | None:
+def variables_given(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] | None:
     """A function's initial variables; None if the arguments do not match its positional parameters."""
     code = function.__code__
     missing, defaults = code.co_argcount - len(given), function.__defaults__ or ()
