@@ -198,6 +198,27 @@ def test_another_holder_of_what_a_frame_calls_can_end_the_wait(run: Callable[[li
     del unknown
 
 
+def _with_a_list(things: list[_Taking]) -> None:
+    items = [things.pop().take]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(items))
+    try:
+        _logged(items[0])(*items)
+    finally:
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(items))
+
+
+@needs_memory
+def test_a_list_of_arguments_that_became_a_tuple_is_not_kept(threads: Threads) -> None:
+    """Near miss: the place on the stack still shows the list, and does not stand for an unknown holder's reference."""
+    todo = queue.Queue[Any]()
+    things, thing = [_Taking(todo)], OwnRef(todo)
+    threads.begin("other", _with_a_list, things)
+    threads.ends.append(lambda: _there(thing).put(None))
+    del todo
+    until_all_wait("other")
+    assert reaching(thing) is None
+
+
 # -- SimpleQueue -----------------------------------------------------------------------------------------------------------
 
 

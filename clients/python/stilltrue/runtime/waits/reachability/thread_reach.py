@@ -410,8 +410,8 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
     if read is None:
         found.is_whole = False
         return
-    if kept and compiled and called is not None and leaves_block(code, frame.f_lasti):
-        read[1][-_LEFT_WITH] = "", _exit_called(read[1][-_LEFT_WITH][1], called, found)
+    if kept and compiled and called is not None:
+        _correct(read[1], frame, called, kept, found)
     yield from ((one, None) for one in read[:1] if one in found.things)
     waits = code.co_filename in _WAITS and code not in _TIMERS and _is_librarys_own(frame) and not _may_break(frame)
     for name, held in read[1]:
@@ -445,6 +445,17 @@ def _is_librarys_own(frame: FrameType) -> bool:
 def _may_break(frame: FrameType) -> bool:
     """Whether a frame waits at a barrier with a timeout."""
     return frame.f_code in _BARRIERS and variables_of(frame).get("timeout") is not None
+
+
+def _correct(places: list[tuple[str, int]], frame: FrameType, called: FrameType, kept: int, found: LeadingObjects) -> None:
+    """Correct what a frame's stack shows, in ``places``, where a call has put something else there, or has taken it away."""
+    code, at = frame.f_code, frame.f_lasti
+    if leaves_block(code, at):
+        places[-_LEFT_WITH] = "", _exit_called(places[-_LEFT_WITH][1], called, found)
+    elif opname_at(code, at) == "CALL_FUNCTION_EX":
+        arguments = -2 if has_options(code, at) else -1
+        if type(compat.stack_value_at(frame, at, kept + arguments)) is not tuple:  # a list, say, became one, and may be gone
+            places[arguments] = "", 0
 
 
 def _exit_called(held: int, called: FrameType, found: LeadingObjects) -> int:
