@@ -131,6 +131,18 @@ def _by_item(things: list[_Taking]) -> None:
     assert things.pop()[0] is None
 
 
+class _Made:
+    """It takes an item while it is made."""
+
+    def __init__(self, taking: _Taking, *_: Any) -> None:
+        self.taking = taking
+        taking.take()
+
+
+def _by_constructor(things: list[_Taking]) -> None:
+    _Made(things.pop(), 1)
+
+
 def _at_exit(things: list[_Taking]) -> None:
     with things.pop():
         pass
@@ -156,6 +168,7 @@ def _at_exit_of_named(things: list[_Taking]) -> None:
         _with_options,
         _as_option,
         _by_partial,
+        _by_constructor,
         _by_property,
         _by_item,
         _at_exit,
@@ -177,7 +190,9 @@ def test_a_frame_keeps_what_it_calls_if_that_does_not_take_it_over(
 
 
 @needs_memory
-@pytest.mark.parametrize("run", [_by_decorator, _with_options, _as_option, _at_exit], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "run", [_by_decorator, _with_options, _as_option, _by_constructor, _at_exit], ids=lambda one: one.__name__
+)
 def test_another_holder_of_what_a_frame_calls_can_end_the_wait(run: Callable[[list[_Taking]], None], threads: Threads) -> None:
     """Near miss: the values on the stack do not stand for those of another holder, known or not."""
 

@@ -78,6 +78,13 @@ def has_options(code: CodeType, at: int) -> bool:
 
 
 @cached_by_code
+def arguments_of(code: CodeType, at: int) -> int | None:
+    """The number of arguments of the call at ``at``; None if it is no call, or has a star."""
+    called = (one for one in instructions(code) if one.offset == at and one.opname == "CALL")
+    return next((one.arg for one in called), None)
+
+
+@cached_by_code
 def leaves_block(code: CodeType, at: int) -> bool:
     """Whether the call at ``at`` is that of a block's exit without an exception: below its arguments, ``None`` three times."""
     every = [one for one in instructions(code) if one.offset <= at and one.opname != "PRECALL"]

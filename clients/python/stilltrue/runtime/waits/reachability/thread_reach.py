@@ -60,7 +60,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import opname_at
-from stilltrue.runtime.bytecode.stack_heights import has_options, kept_in_call, leaves_block
+from stilltrue.runtime.bytecode.stack_heights import arguments_of, has_options, kept_in_call, leaves_block
 from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
@@ -421,7 +421,8 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
             dropped = name and not found.keeps_generators and not _is_read_again(frame, name)
             yield held, None if leads_nowhere or dropped else name
     if kept is not None and compiled and called is not None:
-        yield from ((one, None) for one in _copied_for(called, frame, kept) if one in found.things)
+        more = (*_copied_for(called, frame, kept), *_kept_while_made(read[1], frame, called, kept, found))
+        yield from ((one, None) for one in more if one in found.things)
     exits = exits_of(frame) if kept is None and _has_methods(found) else []  # else they have been read with the stack
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
 
@@ -481,6 +482,25 @@ def _copied_for(called: FrameType, frame: FrameType, kept: int) -> list[int]:
     if not is_of_function or type(arguments) is not tuple or type(options) is not dict or not options:
         return []
     return [*map(id, arguments), *map(id, options.values())]
+
+
+def _kept_while_made(
+    places: list[tuple[str, int]], frame: FrameType, called: FrameType, kept: int, found: LeadingObjects
+) -> list[int]:
+    """The new object and the tuple of its arguments, by identity, while a class whose ``__init__`` runs makes the object.
+
+    ``places``: what the frame's stack shows, ``kept`` values. Arguments by name are not known.
+    """
+    at = frame.f_lasti
+    count = arguments_of(frame.f_code, at) if called.f_code.co_name == "__init__" else None
+    if count is None or count + 2 > kept:
+        return []
+    if not any(issubclass(type(compat.stack_value_at(frame, at, kept - count - below)), type) for below in (1, 2)):
+        return []
+    given = [one for _, one in places[len(places) - count :]]
+    tuples = [id(one) for one in found.things.values() if type(one) is tuple and given == [*map(id, one)]]
+    made = variables_of(called).get(next(iter(called.f_code.co_varnames), ""))
+    return [id(made), *tuples] if len(tuples) <= 1 else []
 
 
 def _slots_of_feeder(frame: FrameType, called: FrameType | None) -> int | None:
