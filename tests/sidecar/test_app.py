@@ -210,12 +210,15 @@ def test_a_sidecar_says_where_it_listens_and_what_it_does_not_see(flags: tuple[s
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
+            with urlopen(f"{line.rpartition('admin=')[2].strip()}metadata", timeout=20) as answer:
+                own = json.load(answer)["process"]
         finally:
             process.terminate()
         _, errors = process.communicate(timeout=60)
     address = r"127\.0\.0\.1:\d+"
     wanted = rf"listening inbound={address} app=127\.0\.0\.1:1 outbound={outbound} admin=http://{address}/\n"
     assert re.fullmatch(wanted, line), line
+    assert own["service"] == "program", "not python: it may be in any language"
     assert ("no --upstream is given" in errors) is warned
 
 

@@ -33,7 +33,7 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 
 
 @click.command(short_help="Run the sidecar proxy for an uninstrumented program.")
-@_option("--service", envvar="STILLTRUE_SERVICE", help="The service that the program belongs to.  [default: python]")
+@_option("--service", envvar="STILLTRUE_SERVICE", help="The service that the program belongs to.  [default: program]")
 @_option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the process; repeatable.")
 @agent_options
 @_option("--app", default="127.0.0.1:50051", show_default=True, metavar="HOST:PORT", help="Address the program listens on.")
@@ -161,7 +161,8 @@ def _files(given: dict[str, Any], prefix: str, ca: str) -> TlsFiles | None:
 
 def _agent(given: dict[str, Any]) -> dict[str, object]:
     """The settings of the embedded agent; it reads those that are None from the environment."""
-    agent: dict[str, object] = {name: given[name] for name in ("service", "instance", "detector")}
+    agent: dict[str, object] = {name: given[name] for name in ("instance", "detector")}
+    agent["service"] = given["service"] or "program"  # in any language
     pairs = [text.partition("=") for text in given["labels"]]
     if any(not name or not equals for name, equals, _ in pairs):
         raise SettingError("--label: must be NAME=VALUE")
