@@ -71,6 +71,9 @@ class Service:
     def status(self):
         return self.ready.is_set()
 
+    def run(self):
+        return len(self.names)
+
     def begin(self):
         self.ready.set()
 
@@ -113,6 +116,19 @@ _BY_DEFAULT = """
 import collections
 by_default = collections.defaultdict(lambda: never() and ready.set())
 """
+_JOBS = """
+import sched
+
+class Tables:
+    def __init__(self):
+        self.jobs = sched.scheduler()
+
+    def run(self):
+        print(self.jobs)
+
+service.tables = Tables()
+service.tables.jobs.enter(3600, 1, set_it)
+"""
 _PROGRAM = """
 import time
 from app import state
@@ -141,6 +157,7 @@ def finish():
         "print(state.ready)",
         "len(state.service.names)",
         "state.service.status()",
+        "state.service.run()",
         "set(state.service.names)",
         "state.service.names.append(state.ready)",
         "state.stop.wait(0.01)",
@@ -180,6 +197,7 @@ WAYS = {
         f"{_SET_IT}barrier = threading.Barrier(1, action=set_it if never() else int)",
     ),
     "what it has behind it": ("act_later()", ""),
+    "a library's method named like one of its own": ("state.service.tables.jobs.run(False)", f"{_SET_IT}{_JOBS}"),
 }
 
 

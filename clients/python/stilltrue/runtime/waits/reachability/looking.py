@@ -7,7 +7,8 @@ Rules:
    these are. It neither looks up names by text, nor imports anything, nor calls what is in a variable, nor passes a ``key``.
 2. Of other code it calls only what runs nothing of the application's: builtins, functions of some modules, and methods of
    strings, numbers and collections, by names that the application gives to no attribute of its own. What it prints or logs to
-   may be the application's own, which counts as called. It waits only at events and conditions that are globals.
+   may be the application's own, which counts as called. It waits only at events and conditions that are globals. A method of
+   the application's own may be a library's in truth, if there is an object with such a method (``scheduler.run()``).
 3. None of that code mentions what ends the wait. Nor does any method of the application's own that runs without being named
    (``__repr__``, ``__del__``, a property; ``__exit__`` if that code has blocks), nor any lambda, nor any function that wraps
    another. If a task awaits what others may complete, that code awaits nothing that others may await, too: to be cancelled
@@ -33,6 +34,8 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.collector import objects_of
+from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.origins import is_of_own_module, is_own_code, is_own_file
 from stilltrue.runtime.look.called_code.indirect_calls import called_in_places
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_from
@@ -134,7 +137,8 @@ class _Program:
 
     def _knows(self, methods: frozenset[str]) -> bool:
         """Whether methods with these names run nothing but what is known."""
-        return all(name in _HARMLESS or name in self._by_name for name in methods) and not self._sets_any(methods)
+        own = methods - _HARMLESS
+        return all(name in self._by_name for name in own) and not self._sets_any(methods) and not _are_of_library(own)
 
     def _sets_any(self, names: frozenset[str]) -> bool:
         """Whether the program sets an attribute with one of these names, perhaps to a function with another name."""
@@ -180,6 +184,23 @@ class _Program:
         every = instructions_of(code)
         within = [_whole(every[index].argval, space) for index in ahead if type(every[index].argval) is CodeType]
         return [*within, *(_whole(one.__code__, one.__globals__) for one in functions)]
+
+
+def _are_of_library(names: frozenset[str]) -> bool:
+    """Whether there is an object with a method of one of these names that a library has written, which may call anything."""
+    kinds = (one for one in objects_of(frozenset(_METACLASSES)) if issubclass(type(one), type)) if names else ()
+    having = frozenset(one for one in kinds if any(_is_of_library(one, name) for name in names))
+    with no_collection:
+        return bool(having) and any(True for _ in objects_of(having))
+
+
+def _is_of_library(kind: type, name: str) -> bool:
+    bases = type.__getattribute__(kind, "__mro__")
+    base = next((one for one in bases if name in type.__getattribute__(one, "__dict__")), None)
+    if base is None or type(type.__getattribute__(base, "__dict__")[name]) is not FunctionType or is_of_own_module(base):
+        return False
+    module = compat.module_of(base)
+    return module not in _OF_WAITS and module.partition(".")[0] != "stilltrue"
 
 
 def _whole(code: CodeType, space: dict[str, Any]) -> _Code:
