@@ -2599,6 +2599,20 @@ MUTANTS = (
         "tests/client/runtime/test_connection.py::test_a_goodbye_waits_for_a_search_and_ends_it",
     ),
     Mutant(
+        "who sets another event is about to set this one",
+        "stilltrue.runtime.waits.reachability.waking",
+        "        if one is thing or type(one) not in _KINDS:\n            return False\n",
+        "        return False\n",
+        "tests/client/waits/test_thread_waits.py::test_watchers_of_a_stop_that_is_never_asked_for_park_unless_each_would_wake_the_other",
+    ),
+    Mutant(
+        "a watcher that parks is about to wake others",
+        "stilltrue.runtime.waits.reachability.thread_waits",
+        "watching.issuperset(found)",
+        "False",
+        "tests/client/waits/test_thread_waits.py::test_watchers_of_a_stop_that_is_never_asked_for_park_unless_each_would_wake_the_other",
+    ),
+    Mutant(
         "a thread that may accept a request later is no way out",
         "stilltrue.runtime.look.ways_out.closing",
         "acceptors(self._places, self._analysis) if any(only_servers_of(one.place) for one in found) else ()",

@@ -1128,6 +1128,55 @@ def test_a_cancelled_future_of_which_nobody_tells_is_no_place_to_park(
         threads.ends.append(lambda: _there(things[0]).set_running_or_notify_cancel())
 
 
+class _Stoppable:
+    """What tells the next once it is told to stop."""
+
+    def __init__(self) -> None:
+        self.stop, self.stopped, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+    def watch(self) -> None:
+        self.stop.wait()
+        self.stopped.set()
+
+    def tell(self) -> None:
+        self.stopped.wait()
+        self.closed.set()
+
+    def ask(self) -> None:
+        self.stopped.wait()
+        self.stop.set()
+
+
+@needs_memory
+@pytest.mark.parametrize("other", ["tell", "ask"])
+def test_watchers_of_a_stop_that_is_never_asked_for_park_unless_each_would_wake_the_other(
+    alone: Callable[..., Agent], threads: Threads, other: str
+) -> None:
+    def begin() -> threading.Thread:
+        both = _Stoppable()
+        things.append(OwnRef(both.stop))
+        threads.begin("watch", both.watch)
+        return threads.begin("other", getattr(both, other))
+
+    def join(thread: threading.Thread) -> None:
+        thread.join()
+
+    things: list[OwnRef] = []
+    begun = begin()
+    until_all_wait("watch", "other")
+    agent = alone("one")
+    try:
+        if other == "ask":
+            assert awaited(reported(agent, "watch", "other")) == {"watch": {"other"}, "other": {"watch"}}
+        else:
+            for _ in range(3):
+                assert awaited(reported(agent)).keys().isdisjoint({"watch", "other"})
+            threads.begin("joins", join, begun)
+            assert awaited(reported(agent, "joins", "other", "watch"))["other"] == {"watch"}
+    finally:
+        threads.ends.append(lambda: _there(things[0]).set())
+
+
 @needs_memory
 def test_a_thread_at_an_unreachable_event_is_parked_unless_it_is_joined(alone: Callable[..., Agent], threads: Threads) -> None:
     def park() -> None:

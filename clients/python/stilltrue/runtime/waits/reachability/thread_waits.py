@@ -16,7 +16,8 @@ Rules:
 3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
    does not count as waiting. A thread does not park if another of these is about to wake it, or if a party waits for its end,
    its item, its call or its lock. A thread that waits in a loop is an idle worker, unless it is at work on an item
-   (:mod:`~stilltrue.runtime.waits.reachability.idle_loops`).
+   (:mod:`~stilltrue.runtime.waits.reachability.idle_loops`). One that parks without a loop, such as a watcher of a stop that is
+   never asked for, is not about to wake others, unless it is the main thread.
 4. A thread never parks at a full queue, a barrier or a future, while it waits for a child, or for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it.
 5. A thread that does not park, and whose object no other party can reach, waits for itself.
@@ -63,7 +64,7 @@ from stilltrue.runtime.waits.reachability.thread_reach import (
     leading_to,
     reached_by,
 )
-from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead, names_ending
+from stilltrue.runtime.waits.reachability.waking import forget_objects, may_wake, names_ending
 from stilltrue.runtime.waits.resolvers.locks import LOCK
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
@@ -392,9 +393,14 @@ def _place(frames: Sequence[FrameType]) -> object:
 def without_parked(waits: Mapping[int, SeenWait], running: _Frames, depended_on: Container[int]) -> dict[int, SeenWait]:
     """The waits of threads that do not park; ``depended_on``: threads whose end, item, call or lock a party waits for."""
     try:
-        parked = {one for one, wait in waits.items() if one not in depended_on and not _is_to_be_woken(one, wait, running)}
+        wakers = {one: _wakers_of(one, wait, running) for one, wait in waits.items() if one not in depended_on}
     finally:
         forget_objects()
+    parked = {one for one, found in wakers.items() if found is not None and not found}
+    watching = {one for one in parked if not is_idle(running.get(one, ()))} - {threading.main_thread().ident}
+    while more := {one for one, found in wakers.items() if found and one not in parked and watching.issuperset(found)}:
+        parked |= more
+        watching |= more - {threading.main_thread().ident}
     while gone := {one for one in parked if not parked.issuperset(waits[one].enders or ())}:
         parked -= gone
     return _with_idle_workers({one: wait for one, wait in waits.items() if one not in parked}, waits)
@@ -413,15 +419,16 @@ def _with_idle_workers(found: dict[int, SeenWait], waits: Mapping[int, SeenWait]
     return found
 
 
-def _is_to_be_woken(ident: int, wait: SeenWait, running: _Frames) -> bool:
-    """Whether a thread depends on others by rule 4, or the rest of another thread's code mentions what wakes it."""
+def _wakers_of(ident: int, wait: SeenWait, running: _Frames) -> frozenset[int] | None:
+    """The threads of whose code the rest mentions what wakes a thread; None if that depends on others by rule 4."""
     frames = running.get(ident, ())
     awaited = awaited_in(ident, frames)
     if awaited is None:
-        return False
+        return frozenset()
     if awaited.never_idle:
-        return True
+        return None
     if is_idle(frames):
-        return False
-    others = (running.get(one, ()) for one in wait.enders or () if type(one) is int and one != ident)
-    return any(not awaited.waking.isdisjoint(mentioned_ahead(frame)) for those in others for frame in those)
+        return frozenset()
+    others = (one for one in wait.enders or () if type(one) is int and one != ident)
+    wakes = lambda frame: may_wake(frame, awaited.waking, awaited.thing)  # noqa: E731
+    return frozenset(one for one in others if any(map(wakes, running.get(one, ()))))

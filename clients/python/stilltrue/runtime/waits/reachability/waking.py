@@ -1,22 +1,29 @@
-"""Decides whether a task is about to wake another: the rest of its code mentions what ends the other's wait.
+"""Decides whether a thread or task is about to wake another: the rest of its code mentions what ends the other's wait.
 
 A cycle of tasks each of which would set the event, notify the condition or complete the future that the next one awaits is a
-deadlock. Idle workers at a queue that is never fed are not, though they too can reach what they wait for.
+deadlock. Idle workers at a queue that is never fed are not, though they too can reach what they wait for. Nor are watchers of a
+stop that is never asked for, each of which would tell the next: who mentions what ends a wait only for other objects, which its
+own code names, is not about to end this one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.look.called_code import call_graph
 from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.called_code.reachable_names import reachable_names
-from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_from
+from stilltrue.runtime.look.code.names import ATTRIBUTES, words_in
 from stilltrue.runtime.waits.ending_operations import (
     ACKNOWLEDGING,
     COMPLETING,
@@ -27,6 +34,7 @@ from stilltrue.runtime.waits.ending_operations import (
     SHUTTING,
     TAKING,
 )
+from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
 from stilltrue.runtime.waits.resolvers.anyio_waits import sends_item
 from stilltrue.runtime.waits.wait import Task
 
@@ -34,6 +42,10 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     asyncio.Event.wait.__code__: SETTING,
     asyncio.Condition.wait.__code__: NOTIFYING,
 }
+_KINDS = (
+    *(asyncio.Condition, asyncio.Event, asyncio.Future, asyncio.Queue),
+    *(queue.Queue, queue.SimpleQueue, threading.Condition, threading.Event, Future),
+)
 _DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, *compat.BARRIER_WAITS))
 """By identity: to hash a code reads all of it."""
 WITH_ITS_WAITER = "is cancelled with its waiter"
@@ -48,8 +60,29 @@ _ENDING: dict[CodeType, frozenset[str]] = {
 
 def is_to_wake(task: Task, waiting: Task) -> bool:
     """Whether the rest of ``task``'s code mentions what wakes ``waiting`` from an event, a condition or a plain future."""
-    waking = _waking(waiting)
-    return bool(waking) and any(not waking.isdisjoint(mentioned_ahead(frame)) for frame in _frames_of(task))
+    waking, thing = _waking(waiting)
+    return bool(waking) and any(may_wake(frame, waking, thing) for frame in _frames_of(task))
+
+
+def may_wake(frame: FrameType, waking: frozenset[str], thing: object) -> bool:
+    """Whether the rest of a frame's code mentions an operation of ``waking`` for ``thing``, or for what is not known."""
+    return not (waking.isdisjoint(mentioned_ahead(frame)) or _mentions_for_others_only(frame, waking, thing))
+
+
+def _mentions_for_others_only(frame: FrameType, waking: frozenset[str], thing: object) -> bool:
+    code, values = frame.f_code, variables_of(frame)
+    ahead = ahead_of(code, frame.f_lasti)
+    if not ahead.known or any(type(one) is CodeType and not waking.isdisjoint(words_in(one)) for one in code.co_consts):
+        return False
+    every = instructions_of(code)
+    named = [at for at in reached_from(code, frame.f_lasti) if every[at].opname in ATTRIBUTES and every[at].argval in waking]
+    for one in (value_of(expression_before(every, at), values, frame.f_globals) for at in named):
+        if one is thing or type(one) not in _KINDS:
+            return False
+    elsewhere = (ahead.names | ahead.stored) - waking
+    return bool(named) and waking.isdisjoint(
+        reachable_names(code, frame.f_globals, values.values(), elsewhere, far=False).names
+    )
 
 
 def names_ending(task: Task) -> frozenset[str]:
@@ -100,12 +133,14 @@ def forget_objects() -> None:
     call_graph.clear_caches()
 
 
-def _waking(waiting: Task) -> frozenset[str]:
-    """The names of methods that end a task's wait; empty if unknown."""
+def _waking(waiting: Task) -> tuple[frozenset[str], object]:
+    """The names of methods that end a task's wait, none if unknown; and what they end it for."""
     innermost = next(_frames_of(waiting), None)
     if innermost is None:
-        return frozenset()
-    return COMPLETING if is_application(innermost.f_code) else _WAKING.get(innermost.f_code, frozenset())
+        return frozenset(), None
+    if is_application(innermost.f_code):
+        return COMPLETING, blocking_future(waiting)
+    return _WAKING.get(innermost.f_code, frozenset()), variables_of(innermost).get("self")
 
 
 def mentioned_ahead(frame: FrameType) -> frozenset[str]:
