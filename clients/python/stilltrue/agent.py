@@ -105,7 +105,7 @@ class Agent:
         self.settings, keys = _with_keys(_without_greenlets(read_settings(given)), given)
         self._connect = _load("stilltrue.runtime.membership.connection").Connection
         self._make_looker = _load("stilltrue.runtime.look.looker").Looker
-        self._make_stacks = _load("stilltrue.runtime.look.stacks").Stacks
+        self._make_stacks = _load("stilltrue.runtime.look.standing.stacks").Stacks
         self._make_aborter = _load("stilltrue.runtime.cure.aborter").Aborter
         self._make_observer = _load("stilltrue.runtime.introspection.cut.observation").Observer
         self._lifecycle = threading.Lock()
@@ -405,7 +405,9 @@ class Agent:
     def _find_stacks(self, stand_seconds: float) -> Callable[[int], StacksFound]:
         """Make a function that finds parties that have not moved for ``stand_seconds``; sight counts the unexplained ones."""
         stacks = self._make_stacks(self.live, self.parties, stand_seconds, lambda: self._observer.newest)
-        unexplained = _load("stilltrue.runtime.look.unexplained").Unexplained(stacks, stand_seconds, self.live.report_failure)
+        unexplained = _load("stilltrue.runtime.look.standing.unexplained").Unexplained(
+            stacks, stand_seconds, self.live.report_failure
+        )
         self.sight.unexplained, self.sight.unexplained_calls = unexplained.count, unexplained.calls
         self.sight.unexplained_waits = unexplained.waits
         find: Callable[[int], StacksFound] = stacks.find

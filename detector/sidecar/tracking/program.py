@@ -40,7 +40,7 @@ not reached the sidecar yet."""
 UNKNOWN_SECONDS = 1.0
 """How long a call of an unknown caller must have lasted to be reported: a shorter one holds up nobody."""
 STANDING_SECONDS = 5.0
-"""How long a call must not have moved to be unexplained; the same as in ``stilltrue.runtime.look.unexplained``."""
+"""How long a call must not have moved to be unexplained; the same as in ``stilltrue.runtime.look.standing.unexplained``."""
 METHODS_MAX = 1_000
 METHODS_NAMED_MAX = 3
 """The maximum number of methods that a blind spot names."""

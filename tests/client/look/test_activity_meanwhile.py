@@ -14,7 +14,7 @@ from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.runtime.look import looker
-from stilltrue.runtime.look.activity import unaccounted
+from stilltrue.runtime.look.termination.activity import unaccounted
 from tests.client.look.activity import Gate, acting, echo
 from tests.client.look.worlds import PATIENCE_SECONDS, serving
 

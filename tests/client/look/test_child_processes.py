@@ -26,7 +26,7 @@ from stilltrue.runtime.introspection.linux import child_processes as listing
 from stilltrue.runtime.introspection.linux import child_threads
 from stilltrue.runtime.introspection.linux.child_threads import threads_of
 from stilltrue.runtime.introspection.linux.signal_senders import command_line_of
-from stilltrue.runtime.look import reactivation
+from stilltrue.runtime.look.termination import reactivation
 from stilltrue.runtime.membership.member_mark import MemberMark
 from tests.client.look.worlds import PATIENCE_SECONDS, serving
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stilltrue.runtime.introspection.frames import frames_of_threads
-from stilltrue.runtime.look.failed_tasks import failed_before
+from stilltrue.runtime.look.standing.failed_tasks import failed_before
 from stilltrue.runtime.waits.call_stack import stack_of_task
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.wait import CallStack

@@ -13,8 +13,8 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.requests.stacks import StandingParty
-from stilltrue.runtime.look.sleeping_loops import NOT_TOLD
-from stilltrue.runtime.look.stacks import Stacks
+from stilltrue.runtime.look.standing.sleeping_loops import NOT_TOLD
+from stilltrue.runtime.look.standing.stacks import Stacks
 
 PATIENCE_SECONDS = 30.0
 

@@ -20,7 +20,7 @@ from stilltrue.model import has_ended
 from stilltrue.protocol.report import Report
 from stilltrue.runtime.calls.unanswered import UnansweredCalls
 from stilltrue.runtime.compat.grpc_objects import unanswered_calls
-from stilltrue.runtime.look.stacks import Stacks
+from stilltrue.runtime.look.standing.stacks import Stacks
 from tests.client.look.worlds import PATIENCE_SECONDS, look_at, of, report_of, serving
 
 ENDED = "a/ended:Get#1"

@@ -15,10 +15,10 @@ import grpc
 import pytest
 
 from stilltrue import Agent
-from stilltrue.runtime.look import unexplained
-from stilltrue.runtime.look.polls import POLLING
-from stilltrue.runtime.look.stacks import Stacks
-from stilltrue.runtime.look.unexplained import Unexplained
+from stilltrue.runtime.look.standing import unexplained
+from stilltrue.runtime.look.standing.stacks import Stacks
+from stilltrue.runtime.look.standing.unexplained import Unexplained
+from stilltrue.runtime.look.termination.polls import POLLING
 from tests.client.waits.test_replies_due import World, on_a_loop
 
 COUNTS = 6

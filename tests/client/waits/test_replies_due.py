@@ -16,10 +16,10 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.requests.stacks import StandingParty
-from stilltrue.runtime.look import unexplained
-from stilltrue.runtime.look.replies_due import BLOCKED_IN
-from stilltrue.runtime.look.stacks import Stacks
-from stilltrue.runtime.look.unexplained import Unexplained
+from stilltrue.runtime.look.standing import unexplained
+from stilltrue.runtime.look.standing.replies_due import BLOCKED_IN
+from stilltrue.runtime.look.standing.stacks import Stacks
+from stilltrue.runtime.look.standing.unexplained import Unexplained
 from tests.client.look.worlds import serving
 from tests.client.since_311 import timeout
 

@@ -23,8 +23,8 @@ from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability import requests, thread_waits
+from stilltrue.runtime.waits.reachability.loops.waking import names_ending
 from stilltrue.runtime.waits.reachability.task_waits import TaskWaits
-from stilltrue.runtime.waits.reachability.waking import names_ending
 from tests.client.look.worlds import report_of
 
 pytestmark = [

@@ -22,8 +22,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.reachability import mentions, requests, thread_waits
+from stilltrue.runtime.waits.reachability import requests, thread_waits
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
+from stilltrue.runtime.waits.reachability.names import mentions
 
 pytestmark = [
     pytest.mark.usefixtures("only_this_file_counts"),

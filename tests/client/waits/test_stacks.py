@@ -20,9 +20,9 @@ from stilltrue.protocol.report import OBSERVED_MIN, LocalWait, PartyTarget
 from stilltrue.protocol.requests.stacks import StandingParty
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from stilltrue.runtime.introspection.threads_and_tasks import STACK_LENGTH_MAX, stack_shown
-from stilltrue.runtime.look import stacks
-from stilltrue.runtime.look.stacks import Stacks
-from stilltrue.runtime.look.unexplained import Unexplained
+from stilltrue.runtime.look.standing import stacks
+from stilltrue.runtime.look.standing.stacks import Stacks
+from stilltrue.runtime.look.standing.unexplained import Unexplained
 from tests.client.waits.conftest import Front
 from tests.client.waits.releasers import releasing
 from tests.client.waits.releasers.releasing import hold

@@ -446,7 +446,7 @@ import faulthandler
 from faulthandler import dump_traceback_later
 
 import stilltrue
-from stilltrue.runtime.look.ways_out.kinds.closers import signal_closers
+from stilltrue.runtime.look.ways_out.kinds.closing.closers import signal_closers
 
 stilltrue.instrument("a", detector="127.0.0.1:9")
 

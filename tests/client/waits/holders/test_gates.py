@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from stilltrue.runtime.waits.holders.gate_tests import Positive, keeps_waiting, wait_before
+from stilltrue.runtime.waits.holders.gates.gate_tests import Positive, keeps_waiting, wait_before
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
 from tests.client.look.worlds import look_at, of, report_when, serving
 from tests.client.waits.conftest import Front, targets

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from stilltrue.runtime.waits.holders.keyed_gates import _written
+from stilltrue.runtime.waits.holders.gates.keyed_gates import _written
 from tests.client.look.worlds import look_at, of, report_when, serving
 from tests.client.waits.conftest import Front, targets
 from tests.client.waits.resolvers.test_locks_of_tasks import waits_of

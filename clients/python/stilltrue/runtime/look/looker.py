@@ -21,8 +21,8 @@ from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.locked_recorder import LockedRecorder
-from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget, seconds_for
+from stilltrue.runtime.look.termination.activity import unaccounted
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.proved import add_tasks_that_reach, add_threads_that_reach

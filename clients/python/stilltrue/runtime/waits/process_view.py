@@ -37,11 +37,11 @@ from stilltrue.runtime.waits.frame_search import objects_held
 from stilltrue.runtime.waits.futures.resolver import is_plain
 from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
-from stilltrue.runtime.waits.reachability.stopped_loops import has_stopped
+from stilltrue.runtime.waits.reachability.loops.stopped_loops import has_stopped
+from stilltrue.runtime.waits.reachability.loops.waking import completes_its_own, depends_on_others
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, without_parked
-from stilltrue.runtime.waits.reachability.waking import completes_its_own, depends_on_others
 from stilltrue.runtime.waits.registry import is_of_shells, resolve
-from stilltrue.runtime.waits.resolvers.cycles import tasks_in_cycles
+from stilltrue.runtime.waits.resolvers.event_loops.cycles import tasks_in_cycles
 from stilltrue.runtime.waits.resolvers.executors import queued_items
 from stilltrue.runtime.waits.resolvers.locks import is_manager_lock, is_shared_lock
 from stilltrue.runtime.waits.wait import CallStack, Elsewhere, EndedHolder, Ender, Queued, SeenWait, T, Task

@@ -14,31 +14,28 @@ from stilltrue.runtime.waits.databases import redis_locks
 from stilltrue.runtime.waits.databases import resolver as databases
 from stilltrue.runtime.waits.files import resolver as files
 from stilltrue.runtime.waits.futures import resolver as futures
-from stilltrue.runtime.waits.holders import gates, keyed_gates, queue_pools
+from stilltrue.runtime.waits.holders.gates import gates, keyed_gates
+from stilltrue.runtime.waits.holders.queues import queue_pools
 from stilltrue.runtime.waits.pipes import asyncio_children, child_files
 from stilltrue.runtime.waits.pipes import resolver as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
 from stilltrue.runtime.waits.process_pools import pools as process_pools
 from stilltrue.runtime.waits.reachability.simple_queues import queue_awaited
 from stilltrue.runtime.waits.resolvers import (
-    anyio_waits,
-    asgiref_waits,
-    channel_callbacks,
     executors,
     future_results,
     imports,
     locks,
-    loops,
     manager_locks,
     polled_ends,
     polling_loops,
     processes,
-    reactors,
-    servers,
     shared_locks,
-    stopping_servers,
     thread_pools,
 )
+from stilltrue.runtime.waits.resolvers.event_loops import anyio_waits, asgiref_waits, loops, reactors
+from stilltrue.runtime.waits.resolvers.servers import channel_callbacks, stopping_servers
+from stilltrue.runtime.waits.resolvers.servers import socket_servers as servers
 from stilltrue.runtime.waits.semaphores import conditions
 from stilltrue.runtime.waits.streams import intercepted, writes
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait

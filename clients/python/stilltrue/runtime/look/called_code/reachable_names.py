@@ -13,8 +13,8 @@ Rules:
    releases a limiter's token on behalf of the current task only.
 5. Code that has a pipe or queue of multiprocessing and calls values may run any code: functions come through a pipe by name.
 6. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`). So does
-   code that may take items out of queues (:mod:`~stilltrue.runtime.waits.holders.queue_operations`), or put into one what it
-   has not taken out of it (:mod:`~stilltrue.runtime.waits.holders.queue_pools`).
+   code that may take items out of queues (:mod:`~stilltrue.runtime.waits.holders.queues.queue_operations`), or put into one
+   what it has not taken out of it (:mod:`~stilltrue.runtime.waits.holders.queues.queue_pools`).
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
 from stilltrue.runtime.waits.ending_operations import RELEASE
 from stilltrue.runtime.waits.futures.own_futures import ENDING, ends_only_own
-from stilltrue.runtime.waits.holders.queue_operations import depended_on, queue_operations
-from stilltrue.runtime.waits.holders.queue_pools import GIVES_ITEMS, gives_items
+from stilltrue.runtime.waits.holders.queues.queue_operations import depended_on, queue_operations
+from stilltrue.runtime.waits.holders.queues.queue_pools import GIVES_ITEMS, gives_items
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
-from stilltrue.runtime.waits.resolvers.anyio_waits import ON_BEHALF
+from stilltrue.runtime.waits.resolvers.event_loops.anyio_waits import ON_BEHALF
 
 _OF_EXECUTORS = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
 _LIBRARY_NAMES = RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"} | _OF_EXECUTORS

@@ -17,8 +17,8 @@ from stilltrue.runtime.look.called_code.given_to_c import functions_given_to_c
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, stretches
+from stilltrue.runtime.look.ways_out.kinds.closing.finalization import called_when_dropped
 from stilltrue.runtime.look.ways_out.kinds.failure_hooks import Hook, hooks_of_failure
-from stilltrue.runtime.look.ways_out.kinds.finalization import called_when_dropped
 from stilltrue.runtime.look.ways_out.kinds.loop_stoppers import callback_may_stop, may_stop
 from stilltrue.runtime.look.ways_out.kinds.wakers import (
     Callback,

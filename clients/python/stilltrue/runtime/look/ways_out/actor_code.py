@@ -29,8 +29,8 @@ from stilltrue.runtime.look.code.names import (
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.look.ways_out.reach import named_by
 from stilltrue.runtime.waits.ending_operations import PUTTING
-from stilltrue.runtime.waits.holders.queue_operations import depended_on
-from stilltrue.runtime.waits.holders.queue_pools import GIVES_ITEMS, has_taken_nothing
+from stilltrue.runtime.waits.holders.queues.queue_operations import depended_on
+from stilltrue.runtime.waits.holders.queues.queue_pools import GIVES_ITEMS, has_taken_nothing
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
 from stilltrue.runtime.waits.orphaned_locks.balance import holds_nothing

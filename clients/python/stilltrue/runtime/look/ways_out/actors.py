@@ -32,7 +32,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     own_reached,
     own_reached_by_all,
 )
-from stilltrue.runtime.look.ways_out.kinds.dropped_at_end import called_at_end_of_task, called_at_end_of_thread
+from stilltrue.runtime.look.ways_out.kinds.closing.dropped_at_end import called_at_end_of_task, called_at_end_of_thread
 from stilltrue.runtime.look.ways_out.kinds.wakers import frames_in_packages
 from stilltrue.runtime.waits.holders.with_blocks import objects_of_blocks
 

@@ -14,7 +14,7 @@ from stilltrue.runtime.look.progress.progress import NEVER
 from stilltrue.runtime.look.suspects import only_servers_of, owners_of
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.acceptors import acceptors
-from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, closers, closers_after_calls, signal_closers
+from stilltrue.runtime.look.ways_out.kinds.closing.closers import ANYTHING, Closer, closers, closers_after_calls, signal_closers
 from stilltrue.runtime.look.ways_out.named_reach import NamedReach
 from stilltrue.runtime.look.ways_out.reach import Reach
 from stilltrue.runtime.waits.wait import SeenWait

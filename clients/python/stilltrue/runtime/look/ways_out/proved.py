@@ -13,7 +13,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.findings import Found
-from stilltrue.runtime.waits.reachability.stopped_loops import has_stopped
+from stilltrue.runtime.waits.reachability.loops.stopped_loops import has_stopped
 from stilltrue.runtime.waits.reachability.task_waits import ProvedEnders
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 

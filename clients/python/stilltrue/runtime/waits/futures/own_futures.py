@@ -26,7 +26,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING, VARIABLES, words_in
 from stilltrue.runtime.waits.ending_operations import SETTING
 from stilltrue.runtime.waits.futures.completions import call_of
-from stilltrue.runtime.waits.holders.own_shares import COMPUTING
+from stilltrue.runtime.waits.holders.gates.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, expression_before, instructions_of, skip_back
 from stilltrue.runtime.waits.orphaned_locks.balance import next_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within

@@ -8,7 +8,7 @@ Rules:
 2. Any other party that can reach it and whose code mentions completing it is a way out, which the second look searches for. A
    method of a server that completes only futures of its own (:mod:`~stilltrue.runtime.waits.futures.own_futures`) is not.
    What is in a mailbox may be taken out and given to somebody else: so any other party that can reach the mailbox and may take
-   items out of queues (:mod:`~stilltrue.runtime.waits.holders.queue_operations`) is a way out, too.
+   items out of queues (:mod:`~stilltrue.runtime.waits.holders.queues.queue_operations`) is a way out, too.
 3. A task that is cancelled cancels the future that it awaits, if it does not shield it: so the wait is also for the other tasks
    that await it. Nothing is known of a future with any other callback: it may be chained to another future.
 """
@@ -30,7 +30,7 @@ from stilltrue.runtime.waits.ending_operations import COMPLETING
 from stilltrue.runtime.waits.futures.completions import bound_to_complete, may_complete
 from stilltrue.runtime.waits.futures.mailboxes import awaiting_completion
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own
-from stilltrue.runtime.waits.holders.queue_operations import OPENS_QUEUES, TAKES_ITEMS, depended_on, queue_operations
+from stilltrue.runtime.waits.holders.queues.queue_operations import OPENS_QUEUES, TAKES_ITEMS, depended_on, queue_operations
 from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Resolver, SeenWait, Task
 
 _WHAT = "a future that {} is to complete"

@@ -17,7 +17,7 @@ from typing import Any
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.waits.holders.delegates import CALLS, RELEASES, Call, Effect, branches, call_at, effect_of, method_of
-from stilltrue.runtime.waits.holders.gates import Gate
+from stilltrue.runtime.waits.holders.gates.gates import Gate
 from stilltrue.runtime.waits.holders.with_blocks import called_before, instructions_of, value_of
 
 _DEEP_MAX = 3

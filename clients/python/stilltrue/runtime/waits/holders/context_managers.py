@@ -7,7 +7,7 @@ Rules:
    so (:mod:`~stilltrue.runtime.waits.holders.delegates`); it awaits a coroutine. So a party inside holds the lock. Other calls
    may come before it, and after it those of libraries and of the class's own methods that call nothing else
    (:mod:`~stilltrue.runtime.waits.holders.calls_on_entry`). Or the class raises a gate
-   (:mod:`~stilltrue.runtime.waits.holders.gates`), which its ``__exit__`` lowers.
+   (:mod:`~stilltrue.runtime.waits.holders.gates.gates`), which its ``__exit__`` lowers.
 2. Its ``__exit__`` (``__aexit__``) mentions ``release`` or the like, or calls a method that releases the same lock.
 3. Only ``__init__`` sets the attribute, so it still refers to the acquired lock.
 4. No other method mentions the releasing functions, except a method of such a name, whose callers mention it too. So the lock
@@ -23,7 +23,7 @@ from typing import Any
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.waits.holders.calls_on_entry import taken_among_others
 from stilltrue.runtime.waits.holders.delegates import RELEASES, Effect, effect_of, method_of, only_call, variables_given
-from stilltrue.runtime.waits.holders.gates import Gate, raised_by
+from stilltrue.runtime.waits.holders.gates.gates import Gate, raised_by
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 

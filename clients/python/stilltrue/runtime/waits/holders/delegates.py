@@ -24,7 +24,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
 from stilltrue.runtime.waits.holders.acquire_calls import is_endless, is_of_threading
-from stilltrue.runtime.waits.holders.gates import raised_by
+from stilltrue.runtime.waits.holders.gates.gates import raised_by
 from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, instructions_of, operand_before, value_of
 from stilltrue.runtime.waits.resolvers.locks import AWAITED, lock_of
 

@@ -21,7 +21,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.waits.holders.delegates import RELEASES, Call, Effect, call_at, effect_of, method_of
-from stilltrue.runtime.waits.holders.gates import Gate
+from stilltrue.runtime.waits.holders.gates.gates import Gate
 from stilltrue.runtime.waits.holders.try_finally import dropped_after
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of, value_of
 from stilltrue.runtime.waits.orphaned_locks import balance

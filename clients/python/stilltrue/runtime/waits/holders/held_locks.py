@@ -18,9 +18,9 @@ Rules:
    (:mod:`~stilltrue.runtime.waits.holders.installed_packages`).
 4. Functions of the application may acquire and release the lock (:mod:`~stilltrue.runtime.waits.holders.held_by_calls`). Then a
    mention of these functions is a mention of releasing.
-5. A party also holds the application's gates that it has raised (:mod:`~stilltrue.runtime.waits.holders.gates`), and the keys
-   that it has added to a set of keys in use (:mod:`~stilltrue.runtime.waits.holders.keyed_gates`). Likewise the queues used as
-   pools of which it has an item (:mod:`~stilltrue.runtime.waits.holders.queue_pools`).
+5. A party also holds the application's gates that it has raised (:mod:`~stilltrue.runtime.waits.holders.gates.gates`), and the
+   keys that it has added to a set of keys in use (:mod:`~stilltrue.runtime.waits.holders.gates.keyed_gates`). Likewise the
+   queues used as pools of which it has an item (:mod:`~stilltrue.runtime.waits.holders.queues.queue_pools`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribu
 from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.waits.holders.context_managers import entered_lock
 from stilltrue.runtime.waits.holders.exit_stacks import exits_in, is_stack, released_by
-from stilltrue.runtime.waits.holders.gates import Gate, may_raise, raised_in
+from stilltrue.runtime.waits.holders.gates.gates import Gate, may_raise, raised_in
+from stilltrue.runtime.waits.holders.gates.keyed_gates import keys_held_in, may_hold_key
 from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_hold_by_calls, may_release_by_calls
 from stilltrue.runtime.waits.holders.installed_packages import may_release
-from stilltrue.runtime.waits.holders.keyed_gates import keys_held_in, may_hold_key
 from stilltrue.runtime.waits.holders.loops_over_generators import iterated_by
-from stilltrue.runtime.waits.holders.queue_pools import is_pool, may_have_put, may_have_taken, taken_in
+from stilltrue.runtime.waits.holders.queues.queue_pools import is_pool, may_have_put, may_have_taken, taken_in
 from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may_hold_by_try_finally, releases_only_in_finally
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, METHODS, blocks_at, depth_of, exits_of, named_blocks_of
 from stilltrue.runtime.waits.orphaned_locks.balance import may_hold, releases_only_own, surely_held

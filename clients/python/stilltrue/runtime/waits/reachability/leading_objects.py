@@ -9,7 +9,7 @@ from typing import Any
 
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.reachability.loop_contents import LoopContents
+from stilltrue.runtime.waits.reachability.loops.loop_contents import LoopContents
 
 Frames = Mapping[int, Sequence[FrameType]]
 Global = tuple[int, str]

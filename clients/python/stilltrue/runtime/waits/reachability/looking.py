@@ -43,8 +43,8 @@ from stilltrue.runtime.look.code.lookups import LOOKUPS, calls_values, calls_val
 from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, VARIABLES, WITH, words_in
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
-from stilltrue.runtime.waits.reachability.code_names import properties
-from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER
+from stilltrue.runtime.waits.reachability.loops.waking import WITH_ITS_WAITER
+from stilltrue.runtime.waits.reachability.names.code_names import properties
 
 CODES_MAX = 200
 _WAITS = frozenset({threading.__file__, queue.__file__})

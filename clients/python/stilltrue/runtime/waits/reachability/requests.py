@@ -3,15 +3,15 @@
 Rules:
 
 1. A method may run at any time while its server has a free worker; one on an event loop needs none. If its code, or code that
-   it calls, mentions what ends the wait for the object (:mod:`~stilltrue.runtime.waits.reachability.mentions`), nothing is
-   proved. Interceptors need no worker.
+   it calls, mentions what ends the wait for the object (:mod:`~stilltrue.runtime.waits.reachability.names.mentions`), nothing
+   is proved. Interceptors need no worker.
 2. If all workers of the server are busy, a request begins once one of them continues: so these reach the object in its stead.
    Nothing is proved if the application can give the pool more workers, or a method has a pool of its own.
 3. Any other method can only hand the object to a party that then ends the wait: a thread whose remaining code mentions what
    does so. These threads count as able to reach the object. So do a timer whose function mentions it, an executor's thread for
    the items in its queue, and any other thread that runs neither the application's own code nor gRPC's and is no idle worker:
    what it is to call is unknown. So do a task of an event loop, and the loop's thread for the loop's callbacks
-   (:mod:`~stilltrue.runtime.waits.reachability.on_loops`).
+   (:mod:`~stilltrue.runtime.waits.reachability.loops.on_loops`).
 4. If a suspended generator of the application mentions what ends the wait, nothing is proved. Nor is it if the wait ends in
    another way: a wait for a child process.
 """
@@ -35,10 +35,10 @@ from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
-from stilltrue.runtime.waits.reachability.code_names import census
-from stilltrue.runtime.waits.reachability.loop_contents import LoopContents
-from stilltrue.runtime.waits.reachability.mentions import may_end, may_end_ahead
-from stilltrue.runtime.waits.reachability.on_loops import handed_to, loops_of, others_mention, servers_on
+from stilltrue.runtime.waits.reachability.loops.loop_contents import LoopContents
+from stilltrue.runtime.waits.reachability.loops.on_loops import handed_to, loops_of, others_mention, servers_on
+from stilltrue.runtime.waits.reachability.names.code_names import census
+from stilltrue.runtime.waits.reachability.names.mentions import may_end, may_end_ahead
 from stilltrue.runtime.waits.resolvers.executors import GROWING, executor_of, items_behind
 
 SECONDS_MAX = 0.1

@@ -43,11 +43,7 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import runs_loop
 from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT
-from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
-from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
-from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, SOON_SECONDS, Proof, ShareOfTime
-from stilltrue.runtime.waits.reachability.thread_waits import proved as proved_of
-from stilltrue.runtime.waits.reachability.waking import (
+from stilltrue.runtime.waits.reachability.loops.waking import (
     awaits_grpc,
     completes_its_own,
     depends_on_others,
@@ -55,6 +51,10 @@ from stilltrue.runtime.waits.reachability.waking import (
     is_to_wake,
     takes_item,
 )
+from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
+from stilltrue.runtime.waits.reachability.thread_waits import LOOK_SECONDS_MAX as LOOK_OF_THREADS_SECONDS_MAX
+from stilltrue.runtime.waits.reachability.thread_waits import SEARCH_SECONDS_MAX, SOON_SECONDS, Proof, ShareOfTime
+from stilltrue.runtime.waits.reachability.thread_waits import proved as proved_of
 from stilltrue.runtime.waits.wait import SeenWait, Task
 
 CUT_SECONDS_MAX = 0.01

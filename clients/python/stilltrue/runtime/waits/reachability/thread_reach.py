@@ -5,7 +5,7 @@ Rules:
 1. The objects that refer to an object lead to it, and so do those that refer to these, and so on. The search ends at the
    variables of threads' frames, at threads that have not reached the application's code yet, and at names: the globals of the
    application's own modules. Functions that can reach such a global lead to it, and frames that may still do so are reachers
-   (:mod:`~stilltrue.runtime.waits.reachability.module_names`).
+   (:mod:`~stilltrue.runtime.waits.reachability.names.module_names`).
 2. The interpreter's reference counts decide: either every reference to each of these objects is known, or an unknown holder has
    one: a compiled extension, a signal handler, a running thread. The counts, and what the known holders refer to, are read in
    one step, during which no other code runs. A thread in the middle of a statement is an unknown holder for a moment, so
@@ -13,18 +13,18 @@ Rules:
 3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits, nor one of the
    thread that sends a queue's items while it has none. But a wait at a barrier that times out breaks it for all.
 4. Any other referrer makes the reachers unknown: a library's class or module, a weak reference that is not the agent's own. The
-   application's own classes lead further (:mod:`~stilltrue.runtime.waits.reachability.own_classes`).
+   application's own classes lead further (:mod:`~stilltrue.runtime.waits.reachability.names.own_classes`).
 5. A party that has a thread does not have what the thread was started with, but does have its other attributes, of a derived
    class or set later. If some code of the application asks for all threads or all frames, it may reach anything.
-6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
-   can the thread of a loop what that has scheduled. Any other reference to a coroutine of a task leads nowhere. What a
+6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loops.loop_contents`),
+   and so can the thread of a loop what that has scheduled. Any other reference to a coroutine of a task leads nowhere. What a
    suspended generator refers to, whoever has the generator can reach.
 7. What the methods and interceptors of a gRPC server lead to is reached by requests to come: :data:`REQUESTS`. The agent keeps
    the methods of the servers that it records as well, only to call them for a request.
 8. The threads of an executor can reach the items in its queue, and so can any party that has the executor. What
    ``concurrent.futures`` keeps to tell these threads to end only adds to the queue.
 9. What an event loop that no thread runs has scheduled, and what its tasks refer to, any party can reach that has the loop, a
-   task or a future of it: the party may run the loop (:mod:`~stilltrue.runtime.waits.reachability.stopped_loops`).
+   task or a future of it: the party may run the loop (:mod:`~stilltrue.runtime.waits.reachability.loops.stopped_loops`).
 10. A task that has ended leads to whoever has it: it keeps its result, or its error with the frames of that.
 11. An object with a finalizer (``__del__``) leads to whoever has it, also in a variable that is never read again: who drops the
     last reference runs the finalizer. If nobody is found to have one, the next collection may run it, so the reachers are
@@ -71,24 +71,24 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.with_blocks import exits_of
 from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects
 from stilltrue.runtime.waits.pipes.queue_feeders import is_idle_feeder
-from stilltrue.runtime.waits.reachability.code_names import (
+from stilltrue.runtime.waits.reachability.leading_objects import Frames, Global, LeadingObjects
+from stilltrue.runtime.waits.reachability.loops.loop_contents import is_running, read_loops, reads_again
+from stilltrue.runtime.waits.reachability.loops.stopped_loops import is_of_stopped_loop, that_may_run
+from stilltrue.runtime.waits.reachability.names.code_names import (
     LOCALS,
     census,
     comes_by_anything,
     names_ahead,
 )
-from stilltrue.runtime.waits.reachability.hidden_access import lists_under_another_name
-from stilltrue.runtime.waits.reachability.leading_objects import Frames, Global, LeadingObjects
-from stilltrue.runtime.waits.reachability.loop_contents import is_running, read_loops, reads_again
-from stilltrue.runtime.waits.reachability.module_names import (
+from stilltrue.runtime.waits.reachability.names.hidden_access import lists_under_another_name
+from stilltrue.runtime.waits.reachability.names.module_names import (
     functions_naming,
     may_be_reached_otherwise,
     module_with,
     read_own_code,
     record_global,
 )
-from stilltrue.runtime.waits.reachability.own_classes import is_followed, is_own_class
-from stilltrue.runtime.waits.reachability.stopped_loops import is_of_stopped_loop, that_may_run
+from stilltrue.runtime.waits.reachability.names.own_classes import is_followed, is_own_class
 from stilltrue.runtime.waits.resolvers.locks import LOCK
 
 LEADING_MAX = 2_000

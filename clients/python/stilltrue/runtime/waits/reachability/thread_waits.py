@@ -50,12 +50,13 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task, where_is
 from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
-from stilltrue.runtime.waits.reachability.code_names import census
 from stilltrue.runtime.waits.reachability.idle_loops import is_idle
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.looking import only_looks
+from stilltrue.runtime.waits.reachability.loops.stopped_loops import RUNNING_LOOPS
+from stilltrue.runtime.waits.reachability.loops.waking import forget_objects, may_wake, names_ending
+from stilltrue.runtime.waits.reachability.names.code_names import census
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
-from stilltrue.runtime.waits.reachability.stopped_loops import RUNNING_LOOPS
 from stilltrue.runtime.waits.reachability.thread_reach import (
     KEPT_METHOD,
     LOOP_TO_RUN,
@@ -64,7 +65,6 @@ from stilltrue.runtime.waits.reachability.thread_reach import (
     leading_to,
     reached_by,
 )
-from stilltrue.runtime.waits.reachability.waking import forget_objects, may_wake, names_ending
 from stilltrue.runtime.waits.resolvers.locks import LOCK
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait

@@ -34,7 +34,7 @@ from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, 
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.ending_operations import ACKNOWLEDGING, AT_BARRIERS, NOTIFYING, RELEASE, SETTING
-from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead
+from stilltrue.runtime.waits.reachability.loops.waking import forget_objects, mentioned_ahead
 from stilltrue.runtime.waits.resolvers.processes import named
 from stilltrue.runtime.waits.resolvers.shared_locks import semaphore_of
 from stilltrue.runtime.waits.semaphores.kernel import Semaphore, address_awaited, users_of

@@ -22,7 +22,7 @@ from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import Progress
 from stilltrue.runtime.look.progress.stack_ahead import frames_of_task, stretches
-from stilltrue.runtime.look.ways_out.kinds.closers import Closer, progress_to
+from stilltrue.runtime.look.ways_out.kinds.closing.closers import Closer, progress_to
 from stilltrue.runtime.look.ways_out.kinds.wakers import frame_roots
 
 _ACCEPTING = frozenset({"handle_request", "serve_forever", "server_close", "accept", "close", "detach", "socket", "fileno"})

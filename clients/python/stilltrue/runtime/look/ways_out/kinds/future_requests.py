@@ -10,7 +10,7 @@ Rules:
    whether the lock is a global or is carried by the method, or by one that a decorator has wrapped. So does one that enters it
    through an ``ExitStack`` of its own; a method that can reach another call's stack counts, whatever it names. Likewise for
    functions that the method calls by name.
-   Likewise for a counter by which the application keeps others waiting (:mod:`~stilltrue.runtime.waits.holders.gates`).
+   Likewise for a counter by which the application keeps others waiting (:mod:`~stilltrue.runtime.waits.holders.gates.gates`).
 3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue; or add workers to
    the pool in which a suspect serves.
 4. If all workers of a server are suspects, or a suspect blocks its loop, a request begins when one of them continues.

@@ -21,7 +21,7 @@ from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.kinds.exits import OWN_PROCESS, SENDING
 from stilltrue.runtime.look.ways_out.reach import Reach
 from stilltrue.runtime.waits.ending_operations import COMPLETING_OR_CANCELLING
-from stilltrue.runtime.waits.holders.queue_pools import called_by
+from stilltrue.runtime.waits.holders.queues.queue_pools import called_by
 from stilltrue.runtime.waits.wait import SeenWait
 
 _INTERRUPTING = frozenset({"interrupt_main", "raise_signal", "pthread_kill", "PyErr_SetInterrupt", "PyErr_SetInterruptEx"})

@@ -6,7 +6,7 @@ Rules:
 2. The wait ends when the task does, or when a party stops the loop.
 3. Others depend on it if it runs an item of an executor, is joined, or runs the loop within a lock's block or an import. Other
    threads are left out: that the main thread runs the program's loop is of no interest. So is asgiref's thread, as its caller
-   waits for the task (:mod:`~stilltrue.runtime.waits.resolvers.asgiref_waits`).
+   waits for the task (:mod:`~stilltrue.runtime.waits.resolvers.event_loops.asgiref_waits`).
 """
 
 from __future__ import annotations

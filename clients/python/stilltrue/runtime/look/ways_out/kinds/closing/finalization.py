@@ -17,8 +17,8 @@ from stilltrue.runtime.look.code.attributes import inherited
 from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
 from stilltrue.runtime.look.progress.stack_ahead import Stretch
+from stilltrue.runtime.look.ways_out.kinds.closing.with_blocks import may_close, mentions_closing
 from stilltrue.runtime.look.ways_out.kinds.wakers import frame_roots
-from stilltrue.runtime.look.ways_out.kinds.with_blocks import may_close, mentions_closing
 from stilltrue.runtime.look.ways_out.reach import named_by
 
 _REMOVING = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})

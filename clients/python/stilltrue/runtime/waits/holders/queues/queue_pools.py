@@ -39,9 +39,9 @@ from stilltrue.runtime.waits.ending_operations import PUTTING
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.futures.mailboxes import stored_after
 from stilltrue.runtime.waits.holders.delegates import Call, call_at, method_of, only_call
+from stilltrue.runtime.waits.holders.gates.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.held_by_calls import calls_in, may_hold_by_calls, named_in
-from stilltrue.runtime.waits.holders.own_shares import COMPUTING
-from stilltrue.runtime.waits.holders.queue_operations import (
+from stilltrue.runtime.waits.holders.queues.queue_operations import (
     GET,
     GET_NOWAIT,
     OPENS_QUEUES,

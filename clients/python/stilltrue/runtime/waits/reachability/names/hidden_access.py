@@ -28,7 +28,7 @@ from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.methods import names_imported
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
-from stilltrue.runtime.waits.reachability.code_names import ANYTHING
+from stilltrue.runtime.waits.reachability.names.code_names import ANYTHING
 
 _FROM_TEXT_OR_BYTES = frozenset(
     {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "joblib", "multiprocessing", "importlib", "pkgutil", "runpy", "imp"}

@@ -23,8 +23,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
-from stilltrue.runtime.waits.reachability.loop_contents import LoopContents, is_running
-from stilltrue.runtime.waits.reachability.mentions import may_end_ahead
+from stilltrue.runtime.waits.reachability.loops.loop_contents import LoopContents, is_running
+from stilltrue.runtime.waits.reachability.names.mentions import may_end_ahead
 
 _CARRIED_DEPTH_MAX = 4
 _Frames = Mapping[int, Sequence[FrameType]]

@@ -27,7 +27,7 @@ from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.methods import is_program_class
 from stilltrue.runtime.look.code.attributes import attributes_of
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
-from stilltrue.runtime.waits.reachability.waking import names_ending
+from stilltrue.runtime.waits.reachability.loops.waking import names_ending
 from stilltrue.runtime.waits.wait import CallStack
 
 _COLLECTIONS = (list, tuple, set, frozenset, dict)

@@ -7,9 +7,9 @@ Rules:
 2. A gRPC or executor thread inside application code is at work, except one that serves a recorded call and one that feeds a
    request stream (its call is outstanding). So is the main thread in an exit handler.
 3. A thread started later, and the item of an executor, is at work unless it rests
-   (:mod:`~stilltrue.runtime.look.idle_positions`). So is an earlier thread or task that is elsewhere than at the declaration
-   (on a queue that handlers feed, say), one that has since called by itself (:mod:`~stilltrue.runtime.look.pollers`), and a
-   thread that now runs a scheduler but did not then.
+   (:mod:`~stilltrue.runtime.look.termination.idle_positions`). So is an earlier thread or task that is elsewhere than at the
+   declaration (on a queue that handlers feed, say), one that has since called by itself
+   (:mod:`~stilltrue.runtime.look.termination.pollers`), and a thread that now runs a scheduler but did not then.
    An event loop of trio or Twisted is at work if it runs a task, or has more timers or descriptors to wait for than then.
 4. A task or timer whose context comes from a finished handler was left behind by that handler, and an application task
    may have been started later by no known party: they are at work unless the task rests. (One that a handler has left does not
@@ -19,7 +19,7 @@ Rules:
    database libraries do not count, since they close idle connections, nor do the threads and tasks of the latter, which keep
    pools of connections: who waits for a connection counts itself.
 5. Future callbacks of executors, alarms, timers in C and channels count too, and child processes started later, or at work
-   since (:mod:`~stilltrue.runtime.look.reactivation`).
+   since (:mod:`~stilltrue.runtime.look.termination.reactivation`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from stilltrue.runtime.introspection.origins import (
 )
 from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
-from stilltrue.runtime.look import reactivation
-from stilltrue.runtime.look.idle_positions import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
-from stilltrue.runtime.look.pollers import is_poller, is_polling_task
+from stilltrue.runtime.look.termination import reactivation
+from stilltrue.runtime.look.termination.idle_positions import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
+from stilltrue.runtime.look.termination.pollers import is_poller, is_polling_task
 from stilltrue.runtime.look.ways_out.kinds.wakers import socket_callbacks
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT

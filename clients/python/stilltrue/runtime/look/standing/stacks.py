@@ -15,10 +15,11 @@ Rules:
 6. A call whose handler has ended without a status (:mod:`~stilltrue.runtime.calls.unanswered`) is unexplained.
 7. If calls or other items are queued for a pool and none of its threads has moved, its parties in unknown waits are expected
    to go on, even those that read a stream, whose caller may pause.
-8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
-9. A party whose wait was for a task to end that has failed is stuck (:mod:`~stilltrue.runtime.look.failed_tasks`).
-10. A polling party moves but makes no progress (:mod:`~stilltrue.runtime.look.polls`). It is shown if it serves a call.
-11. A task that is due does not move while its loop sleeps (:mod:`~stilltrue.runtime.look.sleeping_loops`).
+8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.standing.cut_explanations`).
+9. A party whose wait was for a task to end that has failed is stuck (:mod:`~stilltrue.runtime.look.standing.failed_tasks`).
+10. A polling party moves but makes no progress (:mod:`~stilltrue.runtime.look.termination.polls`). It is shown if it serves a
+   call.
+11. A task that is due does not move while its loop sleeps (:mod:`~stilltrue.runtime.look.standing.sleeping_loops`).
 """
 
 from __future__ import annotations
@@ -41,11 +42,9 @@ from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import served_by, stack_shown
 from stilltrue.runtime.locked_recorder import LockedRecorder
-from stilltrue.runtime.look.cut_explanations import explained_by_cut
-from stilltrue.runtime.look.failed_tasks import failed_before
-from stilltrue.runtime.look.idle_positions import serves
-from stilltrue.runtime.look.polls import POLLING, PollPlace, poll_place, polls
-from stilltrue.runtime.look.replies_due import (
+from stilltrue.runtime.look.standing.cut_explanations import explained_by_cut
+from stilltrue.runtime.look.standing.failed_tasks import failed_before
+from stilltrue.runtime.look.standing.replies_due import (
     BLOCKED_IN,
     BlockedReply,
     has_timeout,
@@ -54,8 +53,10 @@ from stilltrue.runtime.look.replies_due import (
     reply_blocked_on_loop,
     serves_call,
 )
-from stilltrue.runtime.look.sleeping_loops import NOT_TOLD, DueTask, due_tasks, still_due
-from stilltrue.runtime.look.waits_for_answers import waits_for_answer
+from stilltrue.runtime.look.standing.sleeping_loops import NOT_TOLD, DueTask, due_tasks, still_due
+from stilltrue.runtime.look.standing.waits_for_answers import waits_for_answer
+from stilltrue.runtime.look.termination.idle_positions import serves
+from stilltrue.runtime.look.termination.polls import POLLING, PollPlace, poll_place, polls
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.call_stack import where_is

@@ -11,7 +11,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.called_code.jobs import job_in
 from stilltrue.runtime.look.code.attributes import named_values
-from stilltrue.runtime.look.ways_out.kinds.with_blocks import may_close
+from stilltrue.runtime.look.ways_out.kinds.closing.with_blocks import may_close
 from stilltrue.runtime.look.ways_out.reach import Reach
 
 

@@ -35,7 +35,7 @@ from stilltrue.runtime.waits.ending_operations import (
     TAKING,
 )
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
-from stilltrue.runtime.waits.resolvers.anyio_waits import sends_item
+from stilltrue.runtime.waits.resolvers.event_loops.anyio_waits import sends_item
 from stilltrue.runtime.waits.wait import Task
 
 _WAKING: dict[CodeType, frozenset[str]] = {

@@ -34,8 +34,8 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import VARIABLES
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.holders.gate_tests import Positive, keeps_waiting, wait_before
-from stilltrue.runtime.waits.holders.own_shares import has_own_share
+from stilltrue.runtime.waits.holders.gates.gate_tests import Positive, keeps_waiting, wait_before
+from stilltrue.runtime.waits.holders.gates.own_shares import has_own_share
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
 from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, RELEASES, balance_of, leaves_with
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within

@@ -26,7 +26,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.reachability.stopped_loops import coroutines_of, tasks_of_stopped_loops
+from stilltrue.runtime.waits.reachability.loops.stopped_loops import coroutines_of, tasks_of_stopped_loops
 
 FINISHED_MAX = 1_000
 """Maximum number of tasks that have ended to read (rule 3)."""

@@ -30,11 +30,11 @@ from stilltrue.runtime.look.code.names import words_in
 from stilltrue.runtime.look.code.system_operations import texts_in
 from stilltrue.runtime.waits.ending_operations import COMPLETING, COMPLETING_OR_CANCELLING, SETTING
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own, sets_only_own_events
-from stilltrue.runtime.waits.holders.own_shares import COMPUTING
-from stilltrue.runtime.waits.holders.queue_operations import GET, GET_NOWAIT, queue_operations
+from stilltrue.runtime.waits.holders.gates.own_shares import COMPUTING
+from stilltrue.runtime.waits.holders.queues.queue_operations import GET, GET_NOWAIT, queue_operations
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
-from stilltrue.runtime.waits.reachability.code_names import names_ahead, names_of
-from stilltrue.runtime.waits.reachability.waking import WITH_ITS_WAITER, mentioned_ahead
+from stilltrue.runtime.waits.reachability.loops.waking import WITH_ITS_WAITER, mentioned_ahead
+from stilltrue.runtime.waits.reachability.names.code_names import names_ahead, names_of
 
 _TAKING = frozenset({GET, GET_NOWAIT})
 _OF_AWAIT = "JUMP_BACKWARD_NO_INTERRUPT"

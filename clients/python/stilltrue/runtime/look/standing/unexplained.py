@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.requests.stacks import StandingParty
-from stilltrue.runtime.look.stacks import Positions, Stacks
+from stilltrue.runtime.look.standing.stacks import Positions, Stacks
 
 CALL_SECONDS_MIN = 5.0
 """A call counts once its party has not moved for this time: many a query takes some seconds."""

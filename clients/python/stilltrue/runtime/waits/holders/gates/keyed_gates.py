@@ -32,8 +32,8 @@ from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, words_in
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.delegates import call_at
-from stilltrue.runtime.waits.holders.gate_tests import Positive, keeps_waiting
-from stilltrue.runtime.waits.holders.gates import (
+from stilltrue.runtime.waits.holders.gates.gate_tests import Positive, keeps_waiting
+from stilltrue.runtime.waits.holders.gates.gates import (
     PLACES,
     Gate,
     codes_in,
@@ -42,7 +42,7 @@ from stilltrue.runtime.waits.holders.gates import (
     swallows_nothing,
     test_of,
 )
-from stilltrue.runtime.waits.holders.own_shares import COMPUTING
+from stilltrue.runtime.waits.holders.gates.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.try_finally import dropped_after
 from stilltrue.runtime.waits.holders.with_blocks import Expression, instructions_of, operand_before
 from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, RELEASES, balance_of

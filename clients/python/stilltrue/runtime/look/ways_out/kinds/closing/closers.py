@@ -45,8 +45,23 @@ from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up, na
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, stretches
-from stilltrue.runtime.look.ways_out.kinds.closing_jobs import ClosingJobs
-from stilltrue.runtime.look.ways_out.kinds.dropped_at_end import called_at_end_of_task, called_at_end_of_thread
+from stilltrue.runtime.look.ways_out.kinds.closing.closing_jobs import ClosingJobs
+from stilltrue.runtime.look.ways_out.kinds.closing.dropped_at_end import called_at_end_of_task, called_at_end_of_thread
+from stilltrue.runtime.look.ways_out.kinds.closing.finalization import (
+    may_drop,
+    may_drop_closing_object,
+    removes_closing_items,
+    removes_references,
+)
+from stilltrue.runtime.look.ways_out.kinds.closing.with_blocks import (
+    block_generators,
+    closed_at_exit,
+    closed_by_own_exit,
+    entered_and_closed,
+    may_close,
+    may_own_channel,
+    mentions_closing,
+)
 from stilltrue.runtime.look.ways_out.kinds.exits import (
     callback_ends_loop,
     callback_ends_process,
@@ -57,12 +72,6 @@ from stilltrue.runtime.look.ways_out.kinds.exits import (
     interrupts_any_thread,
 )
 from stilltrue.runtime.look.ways_out.kinds.failure_hooks import broken_pipe, hooks_of_failure
-from stilltrue.runtime.look.ways_out.kinds.finalization import (
-    may_drop,
-    may_drop_closing_object,
-    removes_closing_items,
-    removes_references,
-)
 from stilltrue.runtime.look.ways_out.kinds.wakers import (
     callbacks_of_library,
     frame_roots,
@@ -71,15 +80,6 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     given_to_timer,
     signal_callbacks,
     socket_callbacks,
-)
-from stilltrue.runtime.look.ways_out.kinds.with_blocks import (
-    block_generators,
-    closed_at_exit,
-    closed_by_own_exit,
-    entered_and_closed,
-    may_close,
-    may_own_channel,
-    mentions_closing,
 )
 from stilltrue.runtime.waits.holders.with_blocks import objects_of_blocks
 

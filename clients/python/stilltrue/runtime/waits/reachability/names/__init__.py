@@ -1,0 +1,1 @@
+"""What the program's code and modules name: who may find an object without a reference to it."""

@@ -1,0 +1,1 @@
+"""Resolvers of waits in which an event loop, or a library of coroutines, takes part."""

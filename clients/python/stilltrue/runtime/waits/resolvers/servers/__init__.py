@@ -1,0 +1,1 @@
+"""Resolvers of waits for servers and channels: their end, their callbacks."""
