@@ -160,7 +160,7 @@ async def test_an_abandoned_call_leaves_no_record(program: str, start_sidecar: A
         async with asyncio.timeout(10):
             while sidecar.program.in_progress:
                 await asyncio.sleep(0.01)
-        assert not sidecar.agent.live.recorder._served
+        assert not sidecar.agent.live.recorder.calls_served
         assert not any(relay.streams for relay in sidecar.relays)
 
 

@@ -135,7 +135,7 @@ async def _settled(*sidecars: Any) -> None:
 
 def _open_calls(sidecar: Any) -> int:
     recorder = sidecar.agent.live.recorder
-    return int(len(recorder._made) + len(recorder._served) + len(recorder._waits) + sidecar.program.in_progress)
+    return int(len(recorder.calls_made) + len(recorder.calls_served) + len(recorder.open_waits) + sidecar.program.in_progress)
 
 
 @pytest.mark.longer

@@ -13,7 +13,7 @@ def recorded():
     agent = None if state is None else state._STATE.agent
     if agent is None:
         return {"joined": False}
-    (served,) = agent.live.recorder._served.values()
+    (served,) = agent.live.recorder.calls_served.values()
     left = None if served.deadline is None else served.deadline - time.time()
     return {"joined": True, "service": agent.settings.service, "left": left, "method": served.method, "pid": os.getpid()}
 
