@@ -2601,8 +2601,8 @@ MUTANTS = (
     Mutant(
         "who sets another event is about to set this one",
         "stilltrue.runtime.waits.reachability.loops.waking",
-        "        if one is thing or type(one) not in _KINDS:\n            return False\n",
-        "        return False\n",
+        "return frozenset(map(id, things)) if waking.isdisjoint(elsewhere.names) else None",
+        "return None",
         "tests/client/waits/test_thread_waits.py::test_watchers_of_a_stop_that_is_never_asked_for_park_unless_each_would_wake_the_other",
     ),
     Mutant(

@@ -16,10 +16,11 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from functools import partial
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability import thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability.loops.waking import woken_ahead
 from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
 from stilltrue.runtime.waits.reachability.thread_waits import ThreadWaits
 from tests.client.look.worlds import look_at, report_of
@@ -1239,3 +1241,46 @@ def test_an_event_that_a_task_of_the_blocked_loop_would_set_is_a_cycle(
         assert all(way.party in waiting for one in looks for way in one.ways_out)
     finally:
         threads.ends.append(lambda: _there(things[0]).set())
+
+
+class _Ring:
+    """Threads of which each would set the next one's event."""
+
+    def __init__(self, count: int) -> None:
+        self.events = [threading.Event() for _ in range(count)]
+
+    def run(self, at: int) -> None:
+        self.events[at].wait()
+        self.events[(at + 1) % len(self.events)].set()
+
+
+@needs_memory
+def test_the_code_of_each_thread_is_read_once_however_many_it_may_wake(
+    alone: Callable[..., Agent], threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two hundred threads could reach the events of all others: reading all pairs took eight seconds at each cut."""
+    count, read = 12, Counter[int]()
+
+    def counted(frame: FrameType, waking: frozenset[str]) -> frozenset[int] | None:
+        read[id(frame)] += 1
+        return woken_ahead(frame, waking)
+
+    def begin() -> None:
+        ring = _Ring(count)
+        things.extend(map(OwnRef, ring.events))
+        for at in range(count):
+            threads.begin(f"ring{at}", ring.run, at)
+
+    things: list[OwnRef] = []
+    names = [f"ring{at}" for at in range(count)]
+    begin()
+    until_all_wait(*names)
+    agent = alone("one")
+    try:
+        reported(agent, *names)
+        monkeypatch.setattr(thread_waits, "woken_ahead", counted)
+        report_of(agent)
+        assert read
+        assert max(read.values()) == 1
+    finally:
+        threads.ends.append(lambda: [_there(one).set() for one in things])

@@ -54,7 +54,7 @@ from stilltrue.runtime.waits.reachability.idle_loops import is_idle
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.looking import only_looks
 from stilltrue.runtime.waits.reachability.loops.stopped_loops import RUNNING_LOOPS
-from stilltrue.runtime.waits.reachability.loops.waking import forget_objects, may_wake, names_ending
+from stilltrue.runtime.waits.reachability.loops.waking import forget_objects, names_ending, woken_ahead
 from stilltrue.runtime.waits.reachability.names.code_names import census
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.reachability.thread_reach import (
@@ -393,7 +393,8 @@ def _place(frames: Sequence[FrameType]) -> object:
 def without_parked(waits: Mapping[int, SeenWait], running: _Frames, depended_on: Container[int]) -> dict[int, SeenWait]:
     """The waits of threads that do not park; ``depended_on``: threads whose end, item, call or lock a party waits for."""
     try:
-        wakers = {one: _wakers_of(one, wait, running) for one, wait in waits.items() if one not in depended_on}
+        woken: _Woken = {}
+        wakers = {one: _wakers_of(one, wait, running, woken) for one, wait in waits.items() if one not in depended_on}
     finally:
         forget_objects()
     parked = {one for one, found in wakers.items() if found is not None and not found}
@@ -419,7 +420,11 @@ def _with_idle_workers(found: dict[int, SeenWait], waits: Mapping[int, SeenWait]
     return found
 
 
-def _wakers_of(ident: int, wait: SeenWait, running: _Frames) -> frozenset[int] | None:
+_Woken = dict[tuple[int, frozenset[str]], "frozenset[int] | None"]
+"""By thread and operations: the objects that the rest of its code mentions them for; None if not known."""
+
+
+def _wakers_of(ident: int, wait: SeenWait, running: _Frames, woken: _Woken) -> frozenset[int] | None:
     """The threads of whose code the rest mentions what wakes a thread; None if that depends on others by rule 4."""
     frames = running.get(ident, ())
     awaited = awaited_in(ident, frames)
@@ -429,6 +434,18 @@ def _wakers_of(ident: int, wait: SeenWait, running: _Frames) -> frozenset[int] |
         return None
     if is_idle(frames):
         return frozenset()
-    others = (one for one in wait.enders or () if type(one) is int and one != ident)
-    wakes = lambda frame: may_wake(frame, awaited.waking, awaited.thing)  # noqa: E731
-    return frozenset(one for one in others if any(map(wakes, running.get(one, ()))))
+    found = []
+    for one in wait.enders or ():
+        if type(one) is int and one != ident:
+            key = one, awaited.waking
+            if key not in woken:  # once for all that it may wake: hundreds of threads may reach each other's objects
+                woken[key] = _woken_by(running.get(one, ()), awaited.waking)
+            things = woken[key]
+            found += [one] if things is None or id(awaited.thing) in things else []
+    return frozenset(found)
+
+
+def _woken_by(frames: Iterable[FrameType], waking: frozenset[str]) -> frozenset[int] | None:
+    every = [woken_ahead(frame, waking) for frame in frames]
+    known = [one for one in every if one is not None]
+    return frozenset().union(*known) if len(known) == len(every) else None

@@ -66,23 +66,25 @@ def is_to_wake(task: Task, waiting: Task) -> bool:
 
 def may_wake(frame: FrameType, waking: frozenset[str], thing: object) -> bool:
     """Whether the rest of a frame's code mentions an operation of ``waking`` for ``thing``, or for what is not known."""
-    return not (waking.isdisjoint(mentioned_ahead(frame)) or _mentions_for_others_only(frame, waking, thing))
+    found = woken_ahead(frame, waking)
+    return found is None or id(thing) in found
 
 
-def _mentions_for_others_only(frame: FrameType, waking: frozenset[str], thing: object) -> bool:
+def woken_ahead(frame: FrameType, waking: frozenset[str]) -> frozenset[int] | None:
+    """The objects, by identity, for which the rest of a frame's code mentions an operation of ``waking``; None if not known."""
+    if waking.isdisjoint(mentioned_ahead(frame)):
+        return frozenset()
     code, values = frame.f_code, variables_of(frame)
     ahead = ahead_of(code, frame.f_lasti)
     if not ahead.known or any(type(one) is CodeType and not waking.isdisjoint(words_in(one)) for one in code.co_consts):
-        return False
+        return None
     every = instructions_of(code)
     named = [at for at in reached_from(code, frame.f_lasti) if every[at].opname in ATTRIBUTES and every[at].argval in waking]
-    for one in (value_of(expression_before(every, at), values, frame.f_globals) for at in named):
-        if one is thing or type(one) not in _KINDS:
-            return False
-    elsewhere = (ahead.names | ahead.stored) - waking
-    return bool(named) and waking.isdisjoint(
-        reachable_names(code, frame.f_globals, values.values(), elsewhere, far=False).names
-    )
+    things = [value_of(expression_before(every, at), values, frame.f_globals) for at in named]
+    if not things or any(type(one) not in _KINDS for one in things):
+        return None
+    elsewhere = reachable_names(code, frame.f_globals, values.values(), (ahead.names | ahead.stored) - waking, far=False)
+    return frozenset(map(id, things)) if waking.isdisjoint(elsewhere.names) else None
 
 
 def names_ending(task: Task) -> frozenset[str]:
