@@ -1,4 +1,4 @@
-"""Formats counts with their noun: ``1 member``, ``all 2 processes``."""
+"""Formats counts with their noun: ``1 member``, ``both processes``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,18 @@ def all_of(number: int, noun: str, plural: str = "") -> str:
 
     Examples
     --------
-    >>> [all_of(1, "process"), all_of(2, "process", "processes")]
-    ['the only process', 'all 2 processes']
+    >>> [all_of(1, "process"), all_of(2, "process", "processes"), all_of(3, "process", "processes")]
+    ['the only process', 'both processes', 'all 3 processes']
     """
-    return f"the only {noun}" if number == 1 else f"all {counted(number, noun, plural)}"
+    return f"the only {noun}" if number == 1 else f"{all_of_them(number)} {plural or noun + 's'}"
+
+
+def all_of_them(number: int) -> str:
+    """All of the ``number`` things that have just been named.
+
+    Examples
+    --------
+    >>> [all_of_them(1), all_of_them(2), all_of_them(3)]
+    ['it', 'both', 'all 3']
+    """
+    return {1: "it", 2: "both"}.get(number, f"all {number}")

@@ -125,9 +125,9 @@ def test_cells_are_labelled_for_narrow_pages_and_parties_are_folded() -> None:
 
 
 def test_an_incident_unfolds_to_the_detectors_explanation() -> None:
-    waits = {"i-001": ("a-0/x has waited 2.0 s for <b>", "aborting 1 party would free all 2 (the fewest possible): a-0/x")}
+    waits = {"i-001": ("a-0/x has waited 2.0 s for <b>", "aborting 1 party would free both (the fewest possible): a-0/x")}
     page = _page(_analysis((_incident(1, ("a", "b")), _incident(2, ("a", "b"))), waits=waits))
-    assert "<div>a-0/x has waited 2.0 s for &lt;b&gt;</div><div>aborting 1 party would free all 2" in page
+    assert "<div>a-0/x has waited 2.0 s for &lt;b&gt;</div><div>aborting 1 party would free both" in page
     assert "<summary>2</summary><div>a-0/x</div><div>b-0/x</div>" in page, "nothing is known of the other"
 
 

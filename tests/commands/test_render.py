@@ -67,7 +67,7 @@ def test_a_name_between_colons_is_no_emoji(
 @pytest.mark.parametrize("told", [True, False])
 def test_the_victims_are_named_once(capsys: pytest.CaptureFixture[str], told: bool) -> None:
     parties = (PartyName("a/X#1"), PartyName("b/Y#1"))
-    suggestion = ("aborting 1 party would free all 2 (the fewest possible): b/Y#1",) if told else ()
+    suggestion = ("aborting 1 party would free both (the fewest possible): b/Y#1",) if told else ()
     verdict = Verdict(
         predicate="deadlock",
         holds=Holds.TRUE,

@@ -87,7 +87,7 @@ def test_of_a_partys_waits_for_the_others_the_oldest_is_described() -> None:
     declared = wait("b/1", "a/1", "c/1", needs=2, what="the row of order 42", since="2026-11-20T14:02:07Z")
     inner = wait("b/1", "a/1", what="an object that only a/1 can reach", since="2026-11-20T14:02:08Z")
     verdict = asked([wait("a/1", "b/1"), inner, declared], ended="2026-11-20T14:02:11Z")
-    assert verdict.explanation[1] == "b/1 has waited 4.0 s for the row of order 42: all 2 of a/1, c/1"
+    assert verdict.explanation[1] == "b/1 has waited 4.0 s for the row of order 42: both of a/1, c/1"
 
 
 def test_each_separate_deadlock_is_described() -> None:

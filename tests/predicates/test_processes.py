@@ -96,8 +96,8 @@ def test_quiescence_counts_equal_messages_in_transit_once() -> None:
     ("processes", "more", "text"),
     [
         ({"a": IDLE}, {}, "the only process is idle"),
-        ({"a": IDLE, "b": IDLE}, {}, "all 2 processes are idle"),
-        ({"a": BLOCKED, "b": BLOCKED}, {"waits": RING}, "all 2 processes are deadlocked"),
+        ({"a": IDLE, "b": IDLE}, {}, "both processes are idle"),
+        ({"a": BLOCKED, "b": BLOCKED}, {"waits": RING}, "both processes are deadlocked"),
         ({"a": BLOCKED, "b": BLOCKED, "c": IDLE}, {"waits": RING}, "1 process is idle and 2 are deadlocked"),
         ({"a": IDLE}, MISSING, "the only reporting process cannot move, but z did not report"),
         ({"a": IDLE, "b": IDLE}, MISSING, "none of the 2 reporting processes can move, but z did not report"),

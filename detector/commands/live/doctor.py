@@ -9,6 +9,7 @@ import click
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
 from detector.commands.shared.render import NOBODY, console, escape, print_indented
+from detector.core.counting import all_of
 from detector.core.times import local_time
 from detector.service.documents import STATES
 from stilltrue.v1 import detector_pb2 as pb
@@ -139,8 +140,7 @@ def print_complaints(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members:
             print_indented(out, "as above" if cure in explained else escape(cure), indent=4)
             explained.add(cure)
     if members and not ill:
-        all_of_them = {1: "the only member", 2: "both members"}.get(members, f"all {members} members")
-        out.print(f"[green]nothing to fix: the answers cover {all_of_them}[/]")
+        out.print(f"[green]nothing to fix: the answers cover {all_of(members, 'member')}[/]")
 
 
 def complaints_of(agent: pb.Agent) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from detector.core.counting import all_of_them
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
 from stilltrue.model import Wait
@@ -67,4 +68,4 @@ def joined_by_and(*parts: str) -> str:
 
 
 def _count(wait: Wait) -> str:
-    return f"all {wait.needs}" if wait.needs == len(wait.among) else str(wait.needs)
+    return all_of_them(wait.needs) if wait.needs == len(wait.among) else str(wait.needs)

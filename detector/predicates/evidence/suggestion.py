@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from detector.core.counting import all_of_them, counted
 from detector.core.snapshot import Snapshot
 from detector.graph.reduction import Reduction
 from detector.graph.remainder import RemainderGraph
@@ -44,6 +45,6 @@ def with_suggestion(
         text = "no victims found: every candidate is excluded"
     else:
         sure = "the fewest possible" if found.exact else "fewer may suffice"
-        parties = "1 party" if len(names) == 1 else f"{len(names)} parties"
-        text = f"aborting {parties} would free all {len(verdict.remainder)} ({sure}): {listed(names)}"
+        parties, freed = counted(len(names), "party", "parties"), all_of_them(len(verdict.remainder))
+        text = f"aborting {parties} would free {freed} ({sure}): {listed(names)}"
     return replace(verdict, victims=names, explanation=(*verdict.explanation, text))

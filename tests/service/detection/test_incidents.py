@@ -215,7 +215,7 @@ def test_the_waits_of_each_of_several_open_incidents_grow_older() -> None:
 def test_evidence_of_an_unconfirmed_incident_is_split_into_waits_and_places() -> None:
     told = (
         "a/1 has waited 0.2 s for b/1",
-        "aborting 1 party would free all 2 (the fewest possible): a/1",
+        "aborting 1 party would free both (the fewest possible): a/1",
         "a/1 is at app.py:7 in place",
     )
     story = Story()
@@ -231,7 +231,7 @@ def test_no_victim_is_suggested_once_the_incident_ended_or_its_processes_are_los
     story.sees(*CYCLE)
     (incident,) = story.open
     *waits, suggestion = incident.waits
-    assert suggestion.startswith("aborting 1 party would free all 2")
+    assert suggestion.startswith("aborting 1 party would free both")
     assert list(incident_to_wire(replace(incident, closed=2.0)).waits) == waits
     assert list(incident_to_wire(incident, lost=["a"]).waits) == waits
     assert list(incident_to_wire(incident).waits) == [*waits, suggestion], "but not yet seen anew"
@@ -242,7 +242,7 @@ def test_an_open_incident_keeps_its_suggested_victims() -> None:
     story = Story()
     verdict = story.sees(*CYCLE)
     (incident,) = story.open
-    assert incident.waits[2:] == ("aborting 1 party would free all 2 (the fewest possible): b/1",)
+    assert incident.waits[2:] == ("aborting 1 party would free both (the fewest possible): b/1",)
     behind = wait("c", "a/1")
     verdict = story.sees(*CYCLE, behind)
     told = current_explanation(story.open[0], [verdict])

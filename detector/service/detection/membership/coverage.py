@@ -12,7 +12,7 @@ Rules:
 4. Until a scope's expected members have joined, so are answers about all members' states (termination, quiescence, tokens).
 5. While an incident is open whose processes did not report, so are answers about deadlocks.
 6. A TRUE that speaks for all says so if a member joined less than a lease ago; it neither opens an incident nor raises an
-   alert. If a member joins after such a TRUE, the next answers say so.
+   alert. If a member joins after a TRUE that was older than that, the next answers say so.
 7. While a member has servers or channels that its agent does not record, answers about all members' states are UNDETERMINED.
 8. So are they while a process that is not a member calls members (:mod:`.unjoined_callers`), unless the scope's members are
    stated: it may call again. It counts as blind.
@@ -266,9 +266,9 @@ class Membership:
                     f"{listed([m.name for m in new])} joined",
                 )  # fmt: skip
             return Qualified(verdict, firm=True)
-        self._earlier_true[at] = _EarlierTrue(frozenset(view.processes), begun, verdict.snapshot.id)
         newest = max(members, key=lambda member: member.joined_at, default=None)
         if newest is None or at[1] in self.expected or begun - newest.joined_at >= self._lease_seconds:
+            self._earlier_true[at] = _EarlierTrue(frozenset(view.processes), begun, verdict.snapshot.id)
             return Qualified(verdict, firm=True)
         age = duration(max(0.0, begun - newest.joined_at))
         words = f"but the membership is young: {newest.name} joined {age} earlier, and more may join (serve --expect)"
