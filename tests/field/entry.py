@@ -72,5 +72,14 @@ class Entry:
 
 def entries() -> list[Entry]:
     """The whole catalogue: ``ENTRIES`` of each module in ``catalogue``."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(tests.field.catalogue.__path__))
-    return [one for name in modules for one in importlib.import_module(f"tests.field.catalogue.{name}").ENTRIES]
+    return [one for name in modules() for one in entries_of(name)]
+
+
+def modules() -> list[str]:
+    """The names of the modules in ``catalogue``."""
+    return sorted(module.name for module in pkgutil.iter_modules(tests.field.catalogue.__path__))
+
+
+def entries_of(module: str) -> list[Entry]:
+    """The ``ENTRIES`` of a module in ``catalogue``."""
+    return list(importlib.import_module(f"tests.field.catalogue.{module}").ENTRIES)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.field.entry import PROGRAMS, Entry, entries
+from tests.field.entry import PROGRAMS, Entry, entries, modules
 from tests.field.landing import OF_A_LANDING
-from tests.field.table import DOCUMENT, document
+from tests.field.table import DOCUMENT, KINDS, document
 
 
 def test_the_page_matches_the_entries() -> None:
     assert DOCUMENT.read_text() == document(), "docs/field.md is stale: run 'python -m tests.field.table'"
+
+
+def test_every_module_of_the_catalogue_is_of_one_kind() -> None:
+    assert sorted(module for of_kind in KINDS.values() for module in of_kind) == modules()
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.program)
