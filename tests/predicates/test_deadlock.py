@@ -128,6 +128,19 @@ def test_a_holder_that_the_purpose_names_is_named_once() -> None:
     )
 
 
+def test_parties_that_the_wait_itself_names_are_not_named_twice() -> None:
+    waits = [
+        wait("a/1", "b/1", "c/1", what="an object that only c/1 or b/1 can reach"),
+        wait("b/1", "a/1", what="the end of a/1, about which it asks again and again"),
+        wait("c/1", "a/1", "b/1", needs=2, what="items of a/1 and b/1"),
+    ]
+    assert set(asked(waits).explanation[:3]) == {
+        "a/1 waits for an object that only c/1 or b/1 can reach",
+        "b/1 waits for the end of a/1, about which it asks again and again",
+        "c/1 waits for items of a/1 and b/1: both of a/1, b/1",
+    }
+
+
 def test_a_connection_is_named_without_its_network() -> None:
     what = "postgres process 133 (127.0.0.1:368 in 9befc808-2ebb-41e7-ad88-352b0a8d0e9d:4026531833)"
     told = asked([wait("a/1", "b/1", what=what), wait("b/1", "a/1")]).explanation

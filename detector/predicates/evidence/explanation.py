@@ -39,9 +39,15 @@ def sentence(wait: Wait, now: float | None) -> str:
     several = "" if len(wait.among) == 1 else f"{_count(wait)} of "
     end = "" if wait.deadline is None else f", until {clock(wait.deadline)} at the latest"
     what = without_place(wait.what)
-    if len(wait.among) == 1 and what.endswith(f" {wait.among[0]} holds"):
+    if wait.needs == 1 and _names_all(what, wait.among):
         return f"{start} {what}{end}"
     return f"{start} {what}: {several}{names}{end}" if what else f"{start} {several}{names}{end}"
+
+
+def _names_all(what: str, among: Sequence[str]) -> bool:
+    """Whether ``what`` says already for whom the wait is: ``the end of a/thread:worker``."""
+    words = f" {what} ".replace(", ", " ")
+    return len(among) <= NAMES_MAX and all(f" {name} " in words for name in among)
 
 
 def shortened(names: Sequence[str], total: int | None = None, most: int = NAMES_MAX) -> list[str]:
