@@ -86,7 +86,7 @@ def test_waits_for_answers_are_declared_with_two_calls(
     with ExitStack() as stack:
         stack.enter_context(_detector(env, tmp_path))
         fine = environment(**near_miss, STILLTRUE_DETECTOR=env["STILLTRUE_DETECTOR"], STILLTRUE_INSTANCE="fine")
-        stack.enter_context(_running([sys.executable, str(program)], fine, tmp_path))
+        works = stack.enter_context(_running([sys.executable, str(program)], fine, tmp_path))
         stuck = {**env, "STILLTRUE_INSTANCE": next(iter(core)).split("/")[0]}
         running = stack.enter_context(_running([sys.executable, str(program)], stuck, tmp_path))
         give_up = time.monotonic() + PATIENCE_SECONDS
@@ -94,8 +94,12 @@ def test_waits_for_answers_are_declared_with_two_calls(
             assert time.monotonic() < give_up, verdict
         assert set(verdict["core"]) - SEEN_LATER == core
         assert not [party for party in verdict["remainder"] if party.startswith("fine/")]
-        running.send_signal(signal.SIGINT)
-        assert running.wait(PATIENCE_SECONDS) == 0, "Ctrl-C ends it although it is deadlocked"
+        for ending, how in ((running, signal.SIGINT), (works, signal.SIGTERM)):
+            ending.send_signal(how)
+            assert ending.wait(PATIENCE_SECONDS) == 0, "it ends, deadlocked or not"
+        while len(members := _members(env)) > 0:  # both have said goodbye
+            assert time.monotonic() < give_up, members
+            time.sleep(0.1)
 
 
 @contextmanager

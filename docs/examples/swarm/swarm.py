@@ -4,7 +4,8 @@ Each agent takes one message at a time and may ask others before it answers. The
 asks the writer what was meant: the writer is busy with its own question, so neither ever answers. With ASK=librarian it
 asks somebody else, and all is well.
 
-Stilltrue is told two things: who answers which mailbox, and who waits for whose answer.
+Stilltrue is told two things: who answers which mailbox (``answers``), and who waits for whose answer (``waiting_for``). The
+answer then says "the answer of writer". On CPython up to 3.13 Stilltrue finds this deadlock without being told, too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from dataclasses import dataclass
 
 import stilltrue
@@ -66,5 +68,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: it says goodbye to the detector
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main())
