@@ -58,7 +58,8 @@ stilltrue ask deadlock                                           # in a third on
 ```
 
 - Ctrl-C ends the program; where threads are stuck it takes two, since Python waits for them at exit.
-- Many programs end when their standard input does. In the background give them one: `sleep 600 | .venv/bin/python ...`.
+- Many programs end when their standard input does. In the background give them one: `sleep 600 | .venv/bin/python ...`. One
+  with stuck threads goes on until you end it by `kill`; then `stilltrue forget --all`.
 - A program of several processes takes the process as well: `file_lock.py stuck stock` and, in another terminal,
   `file_lock.py stuck orders`. They meet in the folder that `FIELD_MEETING` names, which must be empty at the start:
   `export FIELD_MEETING=/tmp/meeting` in both (else it is the current folder).
