@@ -111,6 +111,76 @@ def test_the_agent_is_not_loaded_without_a_channel(tmp_path: Path) -> None:
     assert "google.protobuf" not in attached.stdout
 
 
+THREAD = """
+import threading
+own = threading.Thread.start
+def work():
+    import stilltrue
+    assert threading.Thread.start is not own and not hasattr(threading.Thread.start, "__wrapped__")
+    assert stilltrue.instrument().wait_until_joined(10)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+LOOP = """
+import asyncio
+async def main():
+    import stilltrue
+    assert await asyncio.to_thread(stilltrue.instrument().wait_until_joined, 10)
+asyncio.run(main())
+"""
+UVLOOP = LOOP.replace("asyncio.run", "__import__('uvloop').run")
+
+
+@pytest.mark.parametrize("code", [THREAD, LOOP, UVLOOP], ids=["thread", "loop", "uvloop"])
+def test_a_program_without_grpc_and_http_joins_once_it_is_concurrent(detector: Any, tmp_path: Path, code: str) -> None:
+    script = tmp_path / "batch.py"
+    script.write_text(code)
+    attached = started([sys.executable, str(script)], detector=detector.address)
+    assert (attached.returncode, attached.stderr) == (0, "")
+    assert joined(detector) == ["batch"]
+
+
+def test_children_that_start_a_thread_do_not_join_for_it(detector: Any, tmp_path: Path) -> None:
+    """Neither a program that the named one runs nor its fork: they may be helpers, or one of many short-lived processes."""
+    thread = "import threading, sys; t = threading.Thread(target=int); t.start(); t.join()\n"
+    loaded = "print(sorted(name for name in sys.modules if name == 'stilltrue.agent'))\n"
+    (tmp_path / "child.py").write_text(thread + loaded)
+    (tmp_path / "parent.py").write_text(
+        "import os, subprocess, sys\n"
+        "subprocess.run([sys.executable, 'child.py'], check=True)\n"
+        "if (child := os.fork()) == 0:\n"
+        f"    exec({thread + loaded!r})\n"
+        "    sys.stdout.flush(); os._exit(0)\n"
+        "os.waitpid(child, 0)\n" + thread + loaded
+    )
+    attached = started([sys.executable, "parent.py"], detector=detector.address, cwd=tmp_path)
+    assert attached.stdout.splitlines() == ["[]", "[]", "['stilltrue.agent']"], attached.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own", "the_program"),
+    [
+        (["python", "batch.py"], True, True),
+        (["python", "/env/bin/celery", "-A", "shop", "worker"], True, True),
+        (["python", "batch.py"], False, False),
+        (["python", "/env/bin/gunicorn", "shop:app"], True, False),
+        (["python", "-m", "uvicorn", "shop:app", "--workers", "4"], True, False),
+    ],
+)
+def test_web_servers_join_by_their_requests(arguments: list[str], own: bool, the_program: bool) -> None:
+    assert launch.is_the_program(arguments, {STARTED: str(os.getpid() if own else os.getppid())}) is the_program
+
+
+def test_an_instrument_that_comes_too_late_is_logged(detector: Any, tmp_path: Path) -> None:
+    script = tmp_path / "batch.py"
+    script.write_text(
+        THREAD + "stilltrue = __import__('stilltrue')\nstilltrue.instrument('batch')\nstilltrue.instrument('orders')\n"
+    )
+    attached = started([sys.executable, str(script)], detector=detector.address)
+    assert attached.stderr.splitlines() == ["already joined as batch: instrument('orders') comes too late and changes nothing"]
+
+
 def test_a_hidden_sitecustomize_still_runs_under_its_own_name(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
@@ -152,7 +222,7 @@ def test_what_opentelemetry_makes_before_the_program_runs_is_recorded(detector: 
 def test_children_inherit_the_agent_and_helpers_do_not_join(detector: Any, tmp_path: Path, program: Path) -> None:
     """A worker spawned by multiprocessing and a program started by ``subprocess`` join; a tool's ``-c`` code does not."""
     program.write_text(stay(PROGRAM))
-    line = "import orders, stilltrue.runtime.deferral as d; orders.main(); print('line', d._STATE.prepared)"
+    line = "import orders, stilltrue.runtime.joining.deferral as d; orders.main(); print('line', d._STATE.prepared)"
     (tmp_path / "parent.py").write_text(
         textwrap.dedent(
             f"""

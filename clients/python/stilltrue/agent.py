@@ -38,8 +38,9 @@ from stilltrue.runtime.concurrent_reads import live_members
 from stilltrue.runtime.declared.answering import Answering, Answers
 from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
-from stilltrue.runtime.greenlets import would_be_held_up
 from stilltrue.runtime.introspection.coverage import Sight
+from stilltrue.runtime.joining.concurrency import do_not_join
+from stilltrue.runtime.joining.greenlets import would_be_held_up
 from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership import process_hooks
@@ -102,6 +103,7 @@ class Agent:
             **further,
         }
         add_maker()
+        do_not_join()
         self.settings, keys = _with_keys(_without_greenlets(read_settings(given)), given)
         self._connect = _load("stilltrue.runtime.membership.connection").Connection
         self._make_looker = _load("stilltrue.runtime.look.looker").Looker

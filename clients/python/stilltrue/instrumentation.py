@@ -23,8 +23,8 @@ import grpc.aio
 
 from stilltrue.agent import INSTRUMENTING, Agent
 from stilltrue.http import instrumented_methods
-from stilltrue.runtime.deferral import Deferred, deferred
 from stilltrue.runtime.introspection import faulthandler_exit
+from stilltrue.runtime.joining.deferral import Deferred, deferred
 from stilltrue.runtime.rebinding import Undo, rebind
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -68,6 +68,12 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
             if agent.settings.enabled:
                 _STATE.undo.append(instrumented_methods.install(agent.http_replacements()))
             _warn_of_unrecorded(agent)
+        elif service is not None and service != _STATE.agent.settings.service:
+            _LOGGER.warning(
+                "already joined as %s: instrument(%r) comes too late and changes nothing",
+                _STATE.agent.settings.service,
+                service,
+            )
         return _STATE.agent
 
 

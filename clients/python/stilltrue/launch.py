@@ -2,7 +2,8 @@
 
 ``run`` puts a ``sitecustomize`` on ``PYTHONPATH`` and becomes the program. Python imports it in the program and in every child
 that inherits the environment; it calls :func:`prepare`, then runs the ``sitecustomize`` that it hides. The agent is loaded when
-the process makes its first channel or server, or makes or serves its first HTTP request, so helpers are not members.
+the process makes its first channel or server, or makes or serves its first HTTP request, so helpers are not members. The
+program itself also joins when it starts its first thread or event loop.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stilltrue.http.instrumented_methods import join_when_used
-from stilltrue.runtime.deferral import attach_when_used
-from stilltrue.runtime.greenlets import would_be_held_up
 from stilltrue.runtime.introspection.linux.child_processes import STARTED
-from stilltrue.runtime.started_program import SERVERS, module_of_application
+from stilltrue.runtime.joining.concurrency import join_when_concurrent
+from stilltrue.runtime.joining.deferral import attach_when_used
+from stilltrue.runtime.joining.greenlets import would_be_held_up
+from stilltrue.runtime.joining.started_program import SERVERS, WEB_SERVERS, module_of_application
+
+if TYPE_CHECKING:
+    from stilltrue.agent import Agent
 
 _LOGGER = logging.getLogger("stilltrue")
 SITE = str(Path(__file__).with_name("site"))
@@ -74,6 +80,8 @@ def prepare() -> None:
     if not is_helper(sys.orig_argv, os.environ):
         attach_when_used(_attach)
         join_when_used(_attach)
+        if is_the_program(sys.orig_argv, os.environ):
+            join_when_concurrent(_attach_and_connect)
 
 
 def is_opentelemetry_launcher(arguments: Sequence[str]) -> bool:
@@ -107,6 +115,14 @@ def is_helper(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
     """
     code = _code_of(arguments)
     return code is not None and not code.startswith(_WORKERS) and environment.get(STARTED) != str(os.getpid())
+
+
+def is_the_program(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether this is the process that `stilltrue run` became.
+
+    Not a server of web applications: its first process often only starts and watches others, which join by their requests.
+    """
+    return environment.get(STARTED) == str(os.getpid()) and not WEB_SERVERS & {Path(one).stem for one in arguments[1:4]}
 
 
 def _code_of(arguments: Sequence[str]) -> str | None:
@@ -180,16 +196,24 @@ def _check_runtime() -> None:
         raise RuntimeError(f"grpcio {text} is older than {'.'.join(map(str, GRPCIO_OLDEST))}")
 
 
-def _attach() -> None:
-    """Make this process join. If anything fails, the program goes on without the agent."""
+def _attach_and_connect() -> None:
+    """Make this process join at once, not only with its first channel, server or request."""
+    agent = _attach()
+    if agent is not None:
+        agent.start()
+
+
+def _attach() -> Agent | None:
+    """Make this process join. If anything fails, the program goes on without the agent, and this returns None."""
     if would_be_held_up():
-        return
+        return None
     try:
         _check_runtime()
         from stilltrue.instrumentation import instrument  # noqa: PLC0415 - loads gRPC and protobuf, which few processes need
 
         service = os.environ.get("STILLTRUE_SERVICE") or os.environ.get("OTEL_SERVICE_NAME")
         main_file = getattr(sys.modules.get("__main__"), "__file__", None) or module_to_run(sys.argv, sys.orig_argv)
-        instrument(service or program_of_parent() or program_name(sys.argv, main_file))
+        return instrument(service or program_of_parent() or program_name(sys.argv, main_file))
     except Exception as error:  # noqa: BLE001 - fail open
         _LOGGER.warning("not joined: %s: %s; this process is not watched", type(error).__name__, error)
+        return None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stilltrue.runtime.import_hook import Finder, after_import
+from stilltrue.runtime.joining.import_hook import Finder, after_import
 
 PLACES: dict[str, tuple[str, ...]] = {
     "requests.adapters": ("HTTPAdapter.send",),

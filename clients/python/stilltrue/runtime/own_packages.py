@@ -25,7 +25,7 @@ from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import forget_all
 from stilltrue.runtime.introspection.frames import frames_of_this_thread
-from stilltrue.runtime.started_program import SERVERS, module_of_application
+from stilltrue.runtime.joining.started_program import SERVERS, module_of_application
 
 _INSTALLED = re.compile(r"(.*[/\\])?(?:site|dist)-packages[/\\][^/\\]+")
 """The path of an installed package's folder, or of a module that has no folder."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from stilltrue.runtime.import_hook import after_import
+from stilltrue.runtime.joining.import_hook import after_import
 
 MAKERS = (
     ("grpc", "insecure_channel"),

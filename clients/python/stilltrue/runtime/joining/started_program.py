@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-SERVERS = frozenset(
-    {"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "celery", "flask", "waitress", "waitress-serve", "cheroot"}
+WEB_SERVERS = frozenset(
+    {"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "flask", "fastapi", "waitress", "waitress-serve", "cheroot"}
 )
+"""Programs that serve a web application named among their arguments."""
+SERVERS = WEB_SERVERS | {"celery"}
 """Programs that run an application named among their arguments."""
 _APPLICATION = re.compile(r"(?:--?app=?)?([A-Za-z_][\w.]*)(?::[\w.()]+)")
 _OPTION = re.compile(r"(?:--app|-A)(?:=|(?<=A)|$)(.*)")
