@@ -116,6 +116,21 @@ def test_of_many_separate_deadlocks_the_first_are_described_and_the_others_count
     )
 
 
+def test_of_a_separate_groups_parties_the_oldest_wait_is_described() -> None:
+    since = {"declared": "2026-11-20T14:02:07Z", "inner": "2026-11-20T14:02:08Z"}
+    waits = [
+        wait("a/1", "a/1"),
+        wait("c/1", "d/1", what="an object that only d/1 can reach", since=since["inner"]),
+        wait("c/1", "d/1", what="the answer of the reviewer", since=since["declared"]),
+        wait("c/1", "a/1", what="the end of a/1", since="2026-11-20T14:02:06Z"),
+        wait("d/1", "c/1", since=since["declared"]),
+    ]
+    assert asked(waits, ended="2026-11-20T14:02:11Z").explanation[2:4] == (
+        "c/1 has waited 4.0 s for the answer of the reviewer: d/1",
+        "d/1 has waited 4.0 s for c/1",
+    )
+
+
 def test_a_separate_party_that_waits_for_itself_is_described() -> None:
     assert "separately, c/1 waits for itself" in asked([wait("a/1", "a/1"), wait("c/1", "c/1")]).explanation
 

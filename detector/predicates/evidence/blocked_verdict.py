@@ -114,13 +114,23 @@ def _described(snapshot: Snapshot, graph: RemainderGraph, cores: Sequence[int]) 
     for label in cores[:OTHER_CORES_MAX]:
         inside = graph.labels == label
         names = [name for name in snapshot.waits.named(graph.parties[inside]) if "~" not in name]
-        waiters = snapshot.waits.named(graph.parties[graph.waiter[inside[graph.waiter]]])
-        open_waits = graph.waits[inside[graph.waiter]].tolist()
-        own = [wait for wait, waiter in zip(open_waits, waiters, strict=True) if "~" not in waiter]
+        own = _oldest_waits(snapshot, graph, inside)
         texts.append(f"separately, {_in_circle(names)}")
         texts += sentences(snapshot, own, len(own)) if len(own) <= OTHER_WAITS_MAX else ()
     left = len(cores) - OTHER_CORES_MAX
     return (*texts, f"and {counted(left, 'more such group')}") if left > 0 else tuple(texts)
+
+
+def _oldest_waits(snapshot: Snapshot, graph: RemainderGraph, inside: Bools) -> list[int]:
+    """Of each party of a component, its oldest wait for others of it: one that the application declares says the most."""
+    chosen: dict[int, int] = {}
+    began = np.nan_to_num(snapshot.waits.since[graph.waits], nan=np.inf)
+    for wait in np.flatnonzero(inside[graph.waiter]).tolist():
+        waiter = int(graph.waiter[wait])
+        if inside[graph.targets_of(wait)].any() and (waiter not in chosen or began[wait] < began[chosen[waiter]]):
+            chosen[waiter] = wait
+    waiters = snapshot.waits.named(graph.parties[list(chosen)])
+    return [int(graph.waits[wait]) for wait, waiter in zip(chosen.values(), waiters, strict=True) if "~" not in waiter]
 
 
 def _without_auxiliaries(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:

@@ -52,6 +52,22 @@ def test_each_stuck_party_shows_where_it_is_blocked(front: Front) -> None:
     front.let_go()
 
 
+def test_a_declared_wait_shows_its_words_or_its_names(front: Front) -> None:
+    answered = threading.Event()
+
+    def ask(what: str) -> None:
+        with front.agent.waiting_for("mailbox:reviewer", what=what):
+            answered.wait()
+
+    front.start("worded", lambda: ask("the reviewer's answer"))
+    front.start("plain", lambda: ask(""))
+    front.report_when_still("worded", "plain")
+    found = of(front, "worded", "plain")
+    assert found["worded"].blocked_in == "the reviewer's answer"
+    assert found["plain"].blocked_in == "a declared wait for mailbox:reviewer"
+    answered.set()
+
+
 @pytest.mark.parametrize("taken", [True, False], ids=["by its holder", "bare"])
 def test_a_recorded_wait_for_a_lock_names_its_holder_if_that_is_known(front: Front, *, taken: bool) -> None:
     lock = front.agent.Lock("ledger")

@@ -216,7 +216,7 @@ class Stacks:
                 if one.wait and one.party is not None
             }
             waits = {
-                one.waiter: RecordedWait(one.what or "a declared wait", one.number, _holders(one, recorder._holds))  # noqa: SLF001
+                one.waiter: RecordedWait(_what(one), one.number, _holders(one, recorder._holds))  # noqa: SLF001
                 for one in recorder.open_waits.values()
             }
         return calls | waits
@@ -275,6 +275,12 @@ def _wait_for_tasks(task: Task, stack: CallStack, view: LiveProcessView) -> Seen
         return None
     needs = None if awaited.needs_all else 1
     return SeenWait(on=stack.future, enders=awaited.futures, needs=needs, what="the end of {}")
+
+
+def _what(wait: OpenWait) -> str:
+    """What a wait is for, in the application's words, else by the names of the resources."""
+    names = " and ".join(one.resource for one in wait.among if isinstance(one, ResourceTarget))
+    return wait.what or (f"a declared wait for {names}" if names else "a declared wait")
 
 
 def _holders(wait: OpenWait, holds: Mapping[str, Sequence[Hold]]) -> tuple[PartyName, ...]:
