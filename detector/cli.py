@@ -145,7 +145,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
         return
     if any("STIL" in name.upper() for name in os.environ):  # the others are spared the time of the imports
-        warns = import_module("detector.commands.shared.misspelt_variables")
+        warns = import_module("detector.commands.options.misspelt_variables")
         warns.warn_of_misspelt(context, context.invoked_subcommand, context.meta.get(_ARGUMENTS, ()))
 
 

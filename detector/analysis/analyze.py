@@ -37,7 +37,7 @@ from detector.archive.units import Archive, open_archive
 from detector.core.counting import counted
 from detector.core.protocol.assembler import Outcome
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
-from detector.ops.location import absolute
+from detector.ops.files.location import absolute
 
 PREDICATES = ("deadlock", "gridlock")
 SUMMARY, REPORT = "summary.json", "report.html"

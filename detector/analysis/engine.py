@@ -18,7 +18,7 @@ import pyarrow as pa
 from detector.archive.files import ArchiveFiles
 from detector.archive.units import Unit, shares
 from detector.archive.without_pandas import hide_pandas
-from detector.ops.worker_processes import WorkerPool
+from detector.ops.process.worker_processes import WorkerPool
 
 REPORTS_PER_PROCESS_MIN = 500_000
 """With fewer reports a process is not worth its start-up time (about a second)."""

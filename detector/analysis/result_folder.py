@@ -31,7 +31,7 @@ from pyarrow import fs
 from detector.archive.directory_lock import directory_lock
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.rows.local_state_rows import Row
-from detector.ops.atomic_file import write_atomically
+from detector.ops.files.atomic_file import write_atomically
 
 MANIFEST = "_manifest"
 LOCK = "_analyzing"

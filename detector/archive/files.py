@@ -24,7 +24,7 @@ from detector.archive.filesystem import open_filesystem
 from detector.archive.journal import FILE as JOURNAL
 from detector.archive.row_groups import Span, archive_of, paths_for, spans_of, whole_groups
 from detector.archive.rows.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
-from detector.ops.atomic_file import sync
+from detector.ops.files.atomic_file import sync
 
 GROUP_BYTES_MAX = 64 * 2**20
 """Size of a row group in memory, all of which a reader has to hold."""

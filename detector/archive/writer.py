@@ -22,7 +22,7 @@ from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.row_encoder import report_rows, snapshot_row, verdict_row
 from detector.archive.rows.schema import TABLES
 from detector.core.protocol.assembler import Assembled
-from detector.ops.atomic_file import write_atomically
+from detector.ops.files.atomic_file import write_atomically
 from stilltrue.model import ProcessId, ProcessName, Verdict
 
 ORDER = ("reports", "verdicts", "incidents", "snapshots")

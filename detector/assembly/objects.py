@@ -30,7 +30,7 @@ from pyarrow import fs
 
 from detector.archive.files import ArchiveError, ArchiveFiles, named
 from detector.assembly.cluster import Cluster, RecordsLostError, RecordsUnavailableError
-from detector.ops.atomic_file import write_atomically
+from detector.ops.files.atomic_file import write_atomically
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary())])
 LINGER_SECONDS = 0.2

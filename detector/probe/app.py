@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from detector.ops.logs import Log
-from detector.ops.stop_signal import StopSignal
+from detector.ops.process.stop_signal import StopSignal
 from detector.probe.reading import Reading, ServerDownError, Source
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.observation import Observation

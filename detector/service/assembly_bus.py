@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from detector.assembly.cluster import REPORTS, RESULTS, client
 from detector.ops.logs import Log
-from detector.ops.stop_signal import ended_by_ctrl_c
+from detector.ops.process.stop_signal import ended_by_ctrl_c
 from detector.service.detection.driver import Driver
 from detector.service.detection.remote_assembly import Put
 from detector.service.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from detector.ops.watched_files import Signature, WatchedFiles
+from detector.ops.files.watched_files import Signature, WatchedFiles
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
 ALPN = ("h2",)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from detector.analysis.assembly import assembled
 from detector.archive.files import ArchiveError, ArchiveFiles, day_of
 from detector.archive.rows.schema import SNAPSHOTS
-from detector.ops.worker_processes import WorkerPool
+from detector.ops.process.worker_processes import WorkerPool
 from detector.synthetic.fleet import FleetColumns
 from detector.synthetic.fleet_model import Fleet, Ring
 

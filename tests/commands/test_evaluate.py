@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from detector.commands.archives.evaluate import evaluate
-from detector.commands.shared import parallel_evaluation as batch
-from detector.commands.shared.offline import Question
+from detector.commands.evaluation import parallel_evaluation as batch
+from detector.commands.evaluation.offline import Question
 
 RING = {"waits": [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]}
 LINE = {"waits": [{"waiter": "a/1", "among": ["b/1"]}]}

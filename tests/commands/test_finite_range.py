@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from detector.cli import COMMANDS
-from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.options.finite_range import FiniteRange
 
 NUMBERS = sorted(
     (name, option.opts[0])

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from detector.cli import COMMANDS, cli
-from detector.commands.shared.misspelt_variables import misspelt_variables, variables_of
+from detector.commands.options.misspelt_variables import misspelt_variables, variables_of
 from stilltrue.protocol.misspelt import misspelt
 from stilltrue.runtime.introspection.linux.child_processes import STARTED
 from stilltrue.settings import Settings, read_settings

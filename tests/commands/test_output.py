@@ -18,7 +18,7 @@ from click.shell_completion import ShellComplete
 from rich.console import Console
 
 from detector.cli import COMMANDS, cli
-from detector.commands.shared import names
+from detector.commands.options import completed_names as names
 from detector.commands.shared.output import Output, printable_yaml
 from detector.commands.shared.render import table
 from stilltrue.v1 import detector_pb2 as pb

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from detector.commands.archives.evaluate import evaluate
-from detector.commands.shared import offline
-from detector.commands.shared.time_limit import OverrunError, time_limit
+from detector.commands.evaluation import offline
+from detector.commands.evaluation.time_limit import OverrunError, time_limit
 from detector.core.predicate import Predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock

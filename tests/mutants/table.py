@@ -951,14 +951,14 @@ MUTANTS = (
     # files
     Mutant(
         "a file's bytes are not settled before its name",
-        "detector.ops.atomic_file",
+        "detector.ops.files.atomic_file",
         "            os.fsync(file.fileno())\n",
         "",
         "tests/checkpoints/test_files.py::test_a_file_is_synced_before_its_name_and_the_name_before_the_write_returns",
     ),
     Mutant(
         "a file's name is not settled",
-        "detector.ops.atomic_file",
+        "detector.ops.files.atomic_file",
         "    sync(path.parent)\n\n\ndef",
         "\n\ndef",
         "tests/checkpoints/test_files.py::test_a_file_is_synced_before_its_name_and_the_name_before_the_write_returns",

@@ -7,8 +7,8 @@ import resource
 
 import pytest
 
-from detector.ops.file_descriptors import raise_limit
 from detector.ops.logs import Log
+from detector.ops.process.file_descriptors import raise_limit
 
 INFINITE = resource.RLIM_INFINITY
 

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 
-from detector.ops.stop_signal import stopped_by_signals
+from detector.ops.process.stop_signal import stopped_by_signals
 
 INTERRUPTED_EVERYWHERE = """
 import signal, sys
-from detector.ops.stop_signal import stopped_by_signals
+from detector.ops.process.stop_signal import stopped_by_signals
 
 left = 20
 

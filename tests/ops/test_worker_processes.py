@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from detector.ops.worker_processes import WorkerPool
+from detector.ops.process.worker_processes import WorkerPool
 
 
 def test_workers_are_not_interrupted_and_their_parent_can_be() -> None:

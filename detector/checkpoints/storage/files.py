@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 
 from detector.checkpoints.protocol.points import Value
-from detector.ops.atomic_file import write_atomically
+from detector.ops.files.atomic_file import write_atomically
 
 MAGIC = b"stilltrue-snapshot "
 VERSION = 1

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from detector.commands.shared import names
-from detector.commands.shared.day import Day
-from detector.commands.shared.options import predicate_settings
+from detector.commands.options import completed_names as names
+from detector.commands.options.day import Day
+from detector.commands.options.shared_options import predicate_settings
 from detector.commands.shared.run import CommandError
 from detector.ops.progress_lines import CLEAR, ProgressLines
 

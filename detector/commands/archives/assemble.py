@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_properties
-from detector.commands.shared import names
-from detector.commands.shared.finite_range import FiniteRange
-from detector.commands.shared.options import FILE, metrics_option
+from detector.commands.options import completed_names as names
+from detector.commands.options.finite_range import FiniteRange
+from detector.commands.options.shared_options import FILE, metrics_option
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address
-from detector.ops.location import absolute
+from detector.ops.files.location import absolute
 from detector.ops.progress_lines import ProgressLines
 
 EPILOG = """\b

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import click
 
-from detector.commands.shared import names
-from detector.commands.shared.day import Day
+from detector.commands.options import completed_names as names
+from detector.commands.options.day import Day
 from detector.commands.shared.run import CommandError
 
 EPILOG = """\b

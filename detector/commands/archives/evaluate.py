@@ -13,13 +13,20 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from detector.commands.shared import names
-from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.evaluation.offline import OfflineEvaluator, Question
+from detector.commands.evaluation.offline import failures as failures_of
+from detector.commands.evaluation.parallel_evaluation import (
+    Chunk,
+    UnknownKeys,
+    chunked,
+    evaluate_chunks,
+    evaluate_files,
+    size_of,
+)
+from detector.commands.options import completed_names as names
+from detector.commands.options.finite_range import FiniteRange
 from detector.commands.shared.input import blocks_of, text_of
-from detector.commands.shared.offline import OfflineEvaluator, Question
-from detector.commands.shared.offline import failures as failures_of
 from detector.commands.shared.output import Output, output_option, print_names, printable_yaml
-from detector.commands.shared.parallel_evaluation import Chunk, UnknownKeys, chunked, evaluate_chunks, evaluate_files, size_of
 from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.commands.shared.run import EXIT_WRONG, CommandError
 from detector.core.document.reader import SEVERAL_TEXTS, DocumentError

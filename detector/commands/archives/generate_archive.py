@@ -10,9 +10,9 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from detector.commands.shared import names
-from detector.commands.shared.day import Day
-from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.options import completed_names as names
+from detector.commands.options.day import Day
+from detector.commands.options.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 
 EPILOG = """\b

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from detector.commands.shared import names
+from detector.commands.options import completed_names as names
+from detector.commands.options.finite_range import FiniteRange
+from detector.commands.options.shared_options import metrics_option, predicate_settings
 from detector.commands.shared.connection import security_options
-from detector.commands.shared.finite_range import FiniteRange
-from detector.commands.shared.options import metrics_option, predicate_settings
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address
-from detector.ops.location import absolute
+from detector.ops.files.location import absolute
 from detector.ops.progress_lines import ProgressLines
 from stilltrue.runtime.membership.credentials import Security
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from detector.commands.shared import names
+from detector.commands.options import completed_names as names
 from detector.commands.shared.confirmation import confirmed
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from detector.commands.live.incidents import find_incident, print_one
-from detector.commands.shared import names
+from detector.commands.options import completed_names as names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import FORMS, Output, print_data, print_names
 from detector.commands.shared.render import (

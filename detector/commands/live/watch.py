@@ -15,7 +15,8 @@ from typing import Any
 import click
 import grpc
 
-from detector.commands.shared import names
+from detector.commands.options import completed_names as names
+from detector.commands.options.finite_range import FiniteRange
 from detector.commands.shared.connection import (
     Endpoint,
     detector_option,
@@ -25,7 +26,6 @@ from detector.commands.shared.connection import (
     listens,
     unavailable_reason,
 )
-from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.output import Output, output_option, print_data, print_names
 from detector.commands.shared.render import console, escape, holds_text, listed, print_indented, styled
 from detector.commands.shared.run import CommandError

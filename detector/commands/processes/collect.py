@@ -11,9 +11,9 @@ from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_pro
 from detector.collector.app import Collecting, CollectorRefusedError, Listening
 from detector.collector.app import collect as run_collector
 from detector.collector.relay import Coordinator
+from detector.commands.options.shared_options import FILE, log_format_option, metrics_option
 from detector.commands.shared.announcement import announce
 from detector.commands.shared.connection import security_options
-from detector.commands.shared.options import FILE, log_format_option, metrics_option
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address

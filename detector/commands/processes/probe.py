@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from detector.commands.shared.options import agent_options, log_format_option
+from detector.commands.options.shared_options import agent_options, log_format_option
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.logs import Log, configure
-from detector.ops.stop_signal import stopped_by_signals
+from detector.ops.process.stop_signal import stopped_by_signals
 from detector.probe.reading import Source, UnusableServerError
 from stilltrue.settings import SettingRefusedError, read_settings
 

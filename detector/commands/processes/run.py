@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from detector.commands.shared import names
+from detector.commands.options import completed_names as names
 from stilltrue.launch import run as run_program
 from stilltrue.protocol.address import is_address, what_is_wrong
 

@@ -15,8 +15,8 @@ from detector.commands.shared.announcement import announce
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_installed, check_settings
-from detector.ops.file_descriptors import raise_limit
 from detector.ops.logs import Log, configure
+from detector.ops.process.file_descriptors import raise_limit
 from detector.service.app import Listening
 from detector.service.app import serve as run_service
 from detector.service.deprecated_names import former_names, renamed_settings

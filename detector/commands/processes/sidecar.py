@@ -10,8 +10,8 @@ from urllib.request import urlopen
 
 import click
 
-from detector.commands.shared.finite_range import FiniteRange
-from detector.commands.shared.options import FILE, agent_options, log_format_option
+from detector.commands.options.finite_range import FiniteRange
+from detector.commands.options.shared_options import FILE, agent_options, log_format_option
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from aiohttp import web
 
-from detector.commands.shared.options import FILE, log_format_option
+from detector.commands.options.shared_options import FILE, log_format_option
 from detector.commands.shared.run import CommandError
 from detector.ops.address import why_not_bound
 from detector.ops.http import Answer, HttpServer

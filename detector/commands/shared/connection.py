@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import grpc
 
-from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.options.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 from detector.ops.address import AddressError, parse_address
 from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError

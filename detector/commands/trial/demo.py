@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.options.finite_range import FiniteRange
 from detector.commands.shared.run import EXIT_TERMINATED, CommandError
 from detector.demo.demos import DEMOS, Demo
 from detector.demo.harness import SAFE_PATH, Harness, HarnessError

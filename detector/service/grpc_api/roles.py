@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from detector.ops.files.watched_files import Signature, WatchedFiles
 from detector.ops.logs import Log
-from detector.ops.watched_files import Signature, WatchedFiles
 from stilltrue.model import ProcessId
 from stilltrue.runtime.membership.secret_file import writable_by_all
 

@@ -15,8 +15,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from detector.ops.address import is_loopback
+from detector.ops.files.watched_files import Signature, WatchedFiles
 from detector.ops.logs import Log
-from detector.ops.watched_files import Signature, WatchedFiles
 from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.first_messages import PATIENCE_SECONDS, FirstMessages
 from detector.service.grpc_api.roles import Role, Roles, SecurityError, describe_client, roles_for

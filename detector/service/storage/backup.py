@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from detector.ops.atomic_file import write_atomically
+from detector.ops.files.atomic_file import write_atomically
 from detector.service.storage.sqlite import MIGRATIONS, DamagedError, NewerStateError, lock_directory, state_file
 
 MANIFEST = "backup.json"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from detector.ops.atomic_file import write_atomically
+from detector.ops.files.atomic_file import write_atomically
 
 FILE = "tally.json"
 

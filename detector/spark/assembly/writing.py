@@ -15,7 +15,7 @@ from detector.archive.rows.row_encoder import verdict_row
 from detector.archive.rows.schema import VERDICTS
 from detector.assembly.cluster import RESULTS, Cluster, client
 from detector.assembly.results import Result, message_of
-from detector.ops.atomic_file import sync
+from detector.ops.files.atomic_file import sync
 from detector.spark.assembly.processor import ASKED, BEGUN, GIVEN_UP, JUDGED, LATE, UNASKED
 
 EVENTS = (BEGUN, ASKED, JUDGED, GIVEN_UP, UNASKED, LATE)

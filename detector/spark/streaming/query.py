@@ -14,8 +14,8 @@ from detector.analysis.result_folder import CountsError, check_unoccupied
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.ops.address import Address
+from detector.ops.process.stop_signal import stopped_by_signals
 from detector.ops.progress_lines import ProgressLines
-from detector.ops.stop_signal import stopped_by_signals
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, reason, stop_session
 from detector.spark.source.data_source import SourceOptionError, source_options

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from detector.archive.files import ArchiveFiles
-from detector.ops.atomic_file import write_atomically
+from detector.ops.files.atomic_file import write_atomically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

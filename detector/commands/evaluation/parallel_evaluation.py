@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from detector.commands.evaluation.offline import OfflineEvaluator, Question
 from detector.commands.shared.input import Block, text_of
-from detector.commands.shared.offline import OfflineEvaluator, Question
 from detector.core.document.reader import DocumentError
-from detector.ops.worker_processes import WorkerPool
+from detector.ops.process.worker_processes import WorkerPool
 from stilltrue.model import Verdict
 
 CHUNK_CHARACTERS_MIN = 1 << 18

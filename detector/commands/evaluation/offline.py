@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from detector.commands.shared.time_limit import OverrunError, time_limit
+from detector.commands.evaluation.time_limit import OverrunError, time_limit
 from detector.core.document.keys import OnUnknownKey, ignore_unknown_key
 from detector.core.document.reader import parse_document
 from detector.core.predicate import Predicate

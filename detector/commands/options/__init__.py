@@ -1,0 +1,1 @@
+"""Types of options, options that several commands have, and what the shell completes them with."""
