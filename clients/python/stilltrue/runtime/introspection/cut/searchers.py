@@ -74,7 +74,7 @@ class Searchers:
 
     def remember_tasks(self, view: LiveProcessView, waits: Iterable[SeenWait], served: set[Task]) -> None:
         """Remember the tasks whose waits need a proof. ``waits``: those of blocked threads; ``served``: tasks that serve."""
-        every = served | self.feeders.tasks() | feeders.tasks(view).keys()
+        every = served | self.feeders.tasks() | feeders.tasks(view).keys() | self.reached.crossed()
         unexplained = view.unexplained_tasks(list(waits), every)
         self.reached.remember((task, future) for task, future in unexplained if not awaits_call(task))
 

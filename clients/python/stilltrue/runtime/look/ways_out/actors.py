@@ -32,6 +32,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     own_reached,
     own_reached_by_all,
 )
+from stilltrue.runtime.look.ways_out.forgotten_tasks import without_forgotten_tasks
 from stilltrue.runtime.look.ways_out.kinds.closing.dropped_at_end import called_at_end_of_task, called_at_end_of_thread
 from stilltrue.runtime.look.ways_out.kinds.wakers import frames_in_packages
 from stilltrue.runtime.waits.holders.with_blocks import objects_of_blocks
@@ -75,6 +76,7 @@ class Actor:
 
 def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
     """The tasks of a loop and their done callbacks."""
+    main = [compat.asyncio_run_task(place.frames) for place in places.threads.values()]
     for task in running:
         party = places.party_of(task)
         place = places.of_task(task, party)
@@ -91,9 +93,10 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
             if id(one) in wrapping and not ends:
                 continue
             text = f"task {task.get_name()}, which holds it: {place.stack()[0]}"
+            held = without_forgotten_tasks(frame, compat.held_by_coroutine(one), may_return=task in main)
             yield Actor(
                 text=text,
-                roots=tuple(held for held in compat.held_by_coroutine(one) if id(held) not in own),
+                roots=tuple(each for each in held if id(each) not in own),
                 party=party,
                 owner=task,
                 ends=ends,

@@ -81,7 +81,7 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
             call.name in RELEASES and not call.awaited
         )
         return Effect(lock, takes, named, attributes, deep) if known else None
-    function, first = (None, ()) if call.named else _called(call, receiver, names, others)
+    function, first = (None, ()) if call.named else called_by(call, receiver, names, others)
     if function is None or call.awaited != bool(function.__code__.co_flags & inspect.CO_COROUTINE):
         return None
     given = [*first, *(value_of(one, names, others) for one in call.arguments)]
@@ -102,7 +102,7 @@ def _waits(call: Call, lock: Any, names: Mapping[str, Any]) -> bool:
     return is_endless(given, call.named, waits_at_minus_one=is_of_threading(lock))
 
 
-def _called(
+def called_by(
     call: Call, receiver: Any, names: Mapping[str, Any], others: Mapping[str, Any]
 ) -> tuple[FunctionType | None, tuple[Any, ...]]:
     """The application's own function that is called (else None), and the object whose method it is, if any."""

@@ -1,8 +1,8 @@
-"""Whether a thread waits in a loop as an idle worker does, which waits again and again for its next item or its next turn.
+"""Whether a thread or task waits in a loop as an idle worker does, which waits again and again for its next item or turn.
 
 Rules:
 
-1. A thread whose code waits in a loop, or reaches a loop that waits likewise, is idle.
+1. A thread or task whose code waits in a loop, or reaches a loop that waits likewise, is idle. An ``await`` is no loop.
 2. A loop that only waits at a condition (``while not ready: condition.wait()``), or only asks about an event (``while not
    event.is_set(): time.sleep(1)``), does not count: it says what the thread waits for.
 3. In the body of a ``for`` loop, the thread is at work on one of several things, unless the loop counts (``range``, ``count``).
@@ -11,11 +11,11 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Sequence
 from types import CodeType, FrameType
-from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
@@ -24,18 +24,18 @@ from stilltrue.runtime.look.code.instructions_ahead import is_looped, loop_aroun
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.holders.with_blocks import Expression, expression_before, instructions_of, value_of
-from stilltrue.runtime.waits.resolvers.polling_loops import only_asks
+from stilltrue.runtime.waits.resolvers.polling_loops import awaited_call, only_asks
 
 _GET = "get"
 _TAKING = frozenset({_GET, "get_nowait"})
-_QUEUES = (queue.Queue, queue.SimpleQueue)
-_AT_CONDITION = threading.Condition.wait.__code__
+_QUEUES = (queue.Queue, queue.SimpleQueue, asyncio.Queue)
+_AT_CONDITION = (threading.Condition.wait.__code__, asyncio.Condition.wait.__code__)
 _COUNTING = frozenset({"range", "count", "repeat", "cycle", "iter"})
 """Functions for loops that do a thing several times, rather than one thing after the other."""
 
 
 def is_idle(frames: Sequence[FrameType]) -> bool:
-    """Whether the thread with these frames, innermost first, waits in such a loop."""
+    """Whether the thread or task with these frames, innermost first, waits in such a loop."""
     inner: CodeType | None = None
     for frame in frames:
         code, at = frame.f_code, frame.f_lasti
@@ -43,8 +43,8 @@ def is_idle(frames: Sequence[FrameType]) -> bool:
             if _is_at_item(frame):
                 return False
             called = _GET if inner is None else inner.co_name  # only a compiled get() has no frame
-            waits = only_asks(code, at) or (inner is _AT_CONDITION and _only_waits(code, at))
-            if is_looped(code, at, called) and not waits:
+            waits = only_asks(code, at) or (inner in _AT_CONDITION and _only_waits(code, at))
+            if is_looped(code, _place(code, at)[0], called) and not waits:
                 return True
         inner = code
     return False
@@ -64,11 +64,12 @@ def _is_at_item(frame: FrameType) -> bool:
 def _only_waits(code: CodeType, at: int) -> bool:
     """Rule 2."""
     try:
-        here, loop = loop_around(code, at)
+        place, own = _place(code, at)
+        here, loop = loop_around(code, place)
     except Exception:  # noqa: BLE001 - bytecode of another kind
         return False
     every = instructions_of(code)
-    return here in loop and {index for index in loop if every[index].opname in CALLING} == {_call_at(every, here)}
+    return here in loop and {index for index in loop if every[index].opname in CALLING} == {own}
 
 
 @cached_by_code
@@ -77,7 +78,7 @@ def _is_in_body(code: CodeType, at: int) -> bool:
     if not _COUNTING.isdisjoint(code.co_names):
         return False
     try:
-        here, loop = loop_around(code, at)
+        here, loop = loop_around(code, _place(code, at)[0])
     except Exception:  # noqa: BLE001 - bytecode of another kind
         return False
     every = instructions_of(code)
@@ -91,18 +92,26 @@ def _sources(code: CodeType, at: int) -> tuple[Expression, ...]:
     if _TAKING.isdisjoint(code.co_names):
         return ()
     try:
-        here, loop = loop_around(code, at)
+        place, own = _place(code, at)
+        _, loop = loop_around(code, place)
     except Exception:  # noqa: BLE001 - bytecode of another kind
         return ()
     every = instructions_of(code)
-    own = _call_at(every, here)
     naming = (index for index in sorted(loop) if every[index].opname in ATTRIBUTES and every[index].argval in _TAKING)
     taking = (index for index in naming if call_of(every, index) not in (None, own))
     return tuple(source for index in taking if (source := expression_before(every, index)))
 
 
-def _call_at(every: Sequence[Any], here: int) -> int:
-    """The instruction that calls what the frame waits in; CPython 3.11 calls compiled functions in the one before."""
-    while every[here].opname in ("PRECALL", "CACHE"):
-        here += 1
-    return here
+@cached_by_code
+def _place(code: CodeType, at: int) -> tuple[int, int]:
+    """The offset at which to look for loops, and the instruction that calls what the frame waits in.
+
+    In an ``await``, it is the offset after that. CPython 3.11 calls compiled functions in the instruction before ``CALL``.
+    """
+    every = instructions_of(code)
+    here = max((index for index, one in enumerate(every) if one.offset <= at), default=0)
+    call = awaited_call(every, here)
+    send = next((one for one in every[call + 1 :] if one.opname == "SEND"), None) if call != here else None
+    while every[call].opname in ("PRECALL", "CACHE"):
+        call += 1
+    return at if send is None else int(send.argval), call

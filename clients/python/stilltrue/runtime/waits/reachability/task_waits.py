@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import runs_loop
 from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT
+from stilltrue.runtime.waits.reachability.loops.crossed_tasks import CrossedTasks, crossed
 from stilltrue.runtime.waits.reachability.loops.waking import (
     awaits_grpc,
     completes_its_own,
@@ -88,8 +89,7 @@ class _Candidate:
 
     def proved(self) -> tuple[int | Task, ...]:
         """The tasks and threads that can end it, if each is still where it was (rule 3); empty if unknown."""
-        found = self.proved_at_cut()
-        return self._proved_between_cuts() or found if not found or _may_look(found) else found
+        return self._proved_between_cuts() or self.proved_at_cut()
 
     def proved_at_cut(self) -> tuple[Task, ...]:
         """The tasks that can end it, as a cut has found."""
@@ -123,13 +123,20 @@ class TaskWaits:
         self._candidates: dict[int, _Candidate] = {}  # by the task's identity; several may await one future
         self._not_before = 0.0
         self._share = ShareOfTime()
+        self._crossed = CrossedTasks()
+
+    def crossed(self) -> set[Task]:
+        """The tasks that wait for each other although no other party depends on them."""
+        return self._crossed.tasks()
 
     def search(self) -> None:
         """Try the proofs that are due, within the share of time for them, on the agent's own thread."""
+        self._crossed.search()
         now = time.monotonic()
         every = [one for _, one in items_of(self._candidates) if one.proof_due <= now] if self._share.has_some(now) else []
-        known = ((task, one) for one in every if (task := one.task()) is not None and not awaits_grpc(task))
-        due = {task: one for task, one in known if one.waits() and _is_to_be_proved(one.proved())}
+        known = [(task, one) for one in every if (task := one.task()) is not None and not awaits_grpc(task)]
+        waiting = {task for _, one in items_of(self._candidates) if one.proved() and (task := one.task()) is not None}
+        due = {task: one for task, one in known if one.waits() and _may_be_fewer(one.proved(), waiting)}
         if not due:
             return
         begun = time.thread_time()
@@ -263,9 +270,10 @@ class ProvedEnders:
 def _proved_of_others(
     asked: Mapping[PartyName, ReportedTaskWait], proved: Mapping[Task, frozenset[int | Task]]
 ) -> dict[Task, frozenset[int | Task]]:
-    """The tasks and threads that can end those of the waits ``asked`` about that are not ``proved``, or may only look at it."""
-    every = ((task, one.future) for one in asked.values() if (task := one.task()) is not None and _may_look(proved.get(task)))
-    todo = {task: future for task, future in every if future() is not None and blocking_future(task) is future()}
+    """The tasks and threads that can end those of the waits ``asked`` about that are not ``proved``, or may be fewer."""
+    every = ((task, one.future) for one in asked.values() if (task := one.task()) is not None)
+    waiting = ((task, future) for task, future in every if future() is not None and blocking_future(task) is future())
+    todo = {task: future for task, future in waiting if _may_be_fewer(proved.get(task, ()), proved)}
     found = proved_of(todo, time.thread_time() + LOOK_OF_THREADS_SECONDS_MAX) if todo else {}
     running = frames_of_threads() if found else {}
     enders = ((task, proof.enders(running)) for task, proof in found.items())
@@ -289,6 +297,7 @@ def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
         found = {task for task, enders in proved.items() if not (_awaits_tasks(task) or _is_to_be_woken(task, enders))}
     finally:
         forget_objects()
+    found -= crossed(map(stack_of_task, found))
     found = {task for task in found if not (depends_on_others(task) or completes_its_own(task))}
     while gone := {task for task in found if not proved[task] <= found}:
         found -= gone
@@ -339,13 +348,13 @@ def _reachers(future: OwnRef, task: OwnRef, found: References) -> list[Task] | N
     return [one for one in reachers if one is not task()] or reachers
 
 
-def _is_to_be_proved(enders: Sequence[int | Task]) -> bool:
-    return not enders or _may_look(enders)
+def _may_be_fewer(enders: Iterable[int | Task], waiting: Container[Task]) -> bool:
+    """Whether the search between cuts may find fewer enders: none are known, or one sleeps or is not among those ``waiting``.
 
-
-def _may_look(enders: Iterable[int | Task] | None) -> bool:
-    """Whether one of these tasks sleeps (None: they are unknown): the search between cuts finds out whether it only looks."""
-    return enders is None or any(sleeps(stack_of_task(one).frames) for one in enders if not isinstance(one, int))
+    Such a task may only look at the object, or never read it again.
+    """
+    tasks = [one for one in enders if not isinstance(one, int)]
+    return not tasks or any(one not in waiting or sleeps(stack_of_task(one).frames) for one in tasks)
 
 
 def _awaited_by(task: Task) -> OwnRef | None:

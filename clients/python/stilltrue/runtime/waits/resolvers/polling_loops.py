@@ -148,7 +148,7 @@ def loop_at(code: CodeType, at: int) -> PollingLoop | None:
     """The loop around the call, or the ``await`` of a call, at an offset, if it is such a loop (rule 1)."""
     every = instructions_of(code)
     flow = ControlFlow(code, every)
-    begin = _awaited_call(every, flow.at(at))
+    begin = awaited_call(every, flow.at(at))
     begin += every[begin].opname == "PRECALL"
     if every[begin].opname not in _CALLS:
         return None
@@ -167,7 +167,7 @@ def loop_at(code: CodeType, at: int) -> PollingLoop | None:
     return PollingLoop(*asked, frozenset(offset for index in within for offset in range(every[index].offset, ends[index])))
 
 
-def _awaited_call(every: Sequence[dis.Instruction], index: int) -> int:
+def awaited_call(every: Sequence[dis.Instruction], index: int) -> int:
     """The call whose result is awaited at an instruction; the instruction itself if it awaits nothing."""
     call = index
     while call > 0 and every[call].opname in _IN_AWAIT:
