@@ -9,7 +9,10 @@ from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.explanation import NAMES_MAX, listed
 from stilltrue.model import Activity, Holds, Message, PartyName, ProcessName, Verdict, Witness
 
-MAY_ACT = "active: may act by itself (else declare it reactive or idle), is declared busy, or the party of a call does not wait"
+MAY_ACT = (
+    "active: a party of a call goes on, it is declared busy, or it may start something by itself "
+    "(else declare reactive=True, or agent.idle())"
+)
 """Why a process is active; its report does not say which of these it is."""
 ALL_WAIT = "blocked: all its parties wait"
 
