@@ -255,6 +255,88 @@ service = Service()
     assert found is None or "looker" in found
 
 
+_IN_BLOCK = """
+import time
+from app import state
+
+def look():
+    with state.service:
+        time.sleep(3600)
+
+def finish():
+    time.sleep(3600)
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize("service", ["Service()", "guard()"])
+def test_so_is_one_in_a_block_whose_exit_may_end_it(service: str, tmp_path: Path) -> None:
+    state = f"""
+import contextlib, threading
+
+class Service:
+    def __init__(self):
+        self.ready = ready
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_):
+        self.ready.set()
+
+@contextlib.contextmanager
+def guard():
+    try:
+        yield
+    finally:
+        ready.set()
+
+ready = threading.Event()
+service = {service}
+"""
+    found = told_by(_MAIN, tmp_path, _IN_BLOCK, state=state, start=_START.replace("30.0", "3.0"))
+    assert found is None or "looker" in found
+
+
+_LIBRARY = """
+class Gate:
+    def __init__(self, ready):
+        self.ready = ready
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_):
+        self.ready.set()
+
+    @property
+    def is_open(self):
+        self.ready.set()
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize("program", [_IN_BLOCK, f"{_PROGRAM}\ndef act():\n    state.never() and state.service.is_open\n"])
+def test_so_is_one_that_has_a_librarys_object(program: str, tmp_path: Path) -> None:
+    """Its methods may run without being named: the exit of a block of a readers-writer lock."""
+    folder = tmp_path / "lib" / "site-packages"
+    (folder / "gates").mkdir(parents=True)
+    (folder / "gates" / "__init__.py").write_text(_LIBRARY)
+    state = f"""
+import sys, threading
+sys.path.append({str(folder)!r})
+from gates import Gate
+
+def never():
+    return False
+
+ready = threading.Event()
+service = Gate(ready)
+"""
+    found = told_by(_MAIN, tmp_path, program, state=state, start=_START.replace("30.0", "3.0"))
+    assert found is None or "looker" in found
+
+
 @needs_memory
 def test_one_to_whom_it_may_hand_the_object_is_a_way_out(tmp_path: Path) -> None:
     program = """

@@ -11,8 +11,8 @@ Rules:
    the application's own may be a library's in truth, if there is an object with such a method (``scheduler.run()``).
 3. None of that code mentions what ends the wait. Nor does any method of the application's own that runs without being named
    (``__repr__``, ``__del__``, a property; ``__exit__`` if that code has blocks), nor any lambda, nor any function that wraps
-   another. If a task awaits what others may complete, that code awaits nothing that others may await, too: to be cancelled
-   would cancel it.
+   another. The blocks that its frames are in are those of locks, or of objects of the application's own classes. If a task
+   awaits what others may complete, that code awaits nothing that others may await, too: to be cancelled would cancel it.
 
 Anything else may end the wait.
 """
@@ -29,7 +29,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import EnumMeta
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -42,7 +42,7 @@ from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_fro
 from stilltrue.runtime.look.code.lookups import LOOKUPS, calls_values, calls_values_at, may_run_any_code, may_see_any_object
 from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, VARIABLES, WITH, words_in
 from stilltrue.runtime.waits.futures.own_futures import completes_only_own
-from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
+from stilltrue.runtime.waits.holders.with_blocks import depth_of, exits_of, expression_before, instructions_of, value_of
 from stilltrue.runtime.waits.reachability.loops.waking import WITH_ITS_WAITER
 from stilltrue.runtime.waits.reachability.names.code_names import properties
 
@@ -76,14 +76,26 @@ def only_looks(frames: Sequence[FrameType], waking: frozenset[str], functions: I
     own = [one for one in frames if one.f_code.co_filename not in _WAITS and one.f_code is not asyncio.sleep.__code__]
     if not own or not all(is_own_code(one.f_code) for one in own):
         return False
+    if not all(map(_leaves_known_blocks, own)):
+        return False
     program = _Program(functions, own)
     codes = program.reached_by(own)
     if codes is None or any(not waking.isdisjoint(names) for _, names in codes):
         return False
     if WITH_ITS_WAITER in waking and not completes_only_own([code for code, _ in codes]):
         return False
-    blocks = any(WITH in names for _, names in codes)
+    blocks = any(WITH in names for _, names in codes) or any(map(depth_of, own))
     return not any(_mentions(one, waking, program) for one in program.unnamed(blocks=blocks))
+
+
+def _leaves_known_blocks(frame: FrameType) -> bool:
+    """Whether the exits of the blocks that a frame is in are known (rule 3)."""
+    for left in exits_of(frame):
+        kind = None if left is None else type(left.__self__)
+        own = type(left) is MethodType and type(left.__func__) is FunctionType and is_own_code(left.__func__.__code__)
+        if kind is None or not (own or compat.module_of(kind) in ("_thread", "threading")):
+            return False
+    return True
 
 
 def _mentions(function: FunctionType, waking: frozenset[str], program: _Program) -> bool:

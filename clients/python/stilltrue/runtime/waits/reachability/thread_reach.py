@@ -58,7 +58,7 @@ from types import (
 )
 from typing import Any
 
-from stilltrue.runtime import compat
+from stilltrue.runtime import compat, own_packages
 from stilltrue.runtime.bytecode.instructions import opname_at
 from stilltrue.runtime.bytecode.stack_heights import arguments_of, has_options, kept_in_call, leaves_block
 from stilltrue.runtime.concurrent_reads import items_of
@@ -127,10 +127,15 @@ REQUESTS = -2
 LOOP_TO_RUN = -3
 """Among them if these can reach an event loop that no thread runs (rule 9)."""
 KEPT_METHOD = -4
-"""Among them if these can reach a kept ``event.set`` or the like, which ends the wait without being mentioned."""
+"""Among them if these can reach a kept ``event.set`` or the like, which ends the wait without being mentioned.
+
+So may the methods of a library's object that run without a name: the exit of its block, a property, an operator.
+"""
 MARKS = frozenset({REQUESTS, LOOP_TO_RUN, KEPT_METHOD})
 _PROBE = -1
 _COMPILED = (queue.SimpleQueue, LOCK)
+_KNOWN_METHODS = frozenset({"builtins", "grpc", "stilltrue"})
+"""The packages of classes whose methods are known: none ends a wait of the application's without being mentioned."""
 _ENTERING = frozenset({"__enter__", "acquire"})
 _CALLS_BACK = frozenset({"ctypes", "_ctypes", "_cffi_backend"})
 """Modules of objects by which C calls Python functions."""
@@ -190,6 +195,7 @@ def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | 
     by_method = any(_is_librarys_method(found.things[one]) for one in seen)
     if REQUESTS in reachers and by_method:
         return None
+    by_method = by_method or any(map(_is_of_librarys_class, {type(found.things[one]) for one in seen}))
     reachers |= {KEPT_METHOD} if by_method else set()
     reachers |= {LOOP_TO_RUN} if any(compat.is_stopped_loop(found.things[one]) for one in seen) else set()
     return frozenset(reachers)
@@ -223,6 +229,17 @@ def _is_librarys_method(thing: Any) -> bool:
 
 
 # -- references (rule 1) -----------------------------------------------------------------------------------------------
+
+def _is_of_librarys_class(kind: type) -> bool:
+    """Whether an installed library has written a class or one of its bases."""
+    return any(own_packages.is_installed_library(file) for base in kind.__mro__ if (file := _file_of(base)) is not None)
+
+
+def _file_of(kind: type) -> str | None:
+    """The file of the module in which a class was made, if that is none of gRPC's or of the agent's."""
+    module = compat.module_of(kind)
+    return None if module.partition(".")[0] in _KNOWN_METHODS else own_packages.file_of(module)
+
 
 
 def _lead(found: LeadingObjects, todo: list[Any]) -> None:
