@@ -69,6 +69,26 @@ SHARED = {
         async def begin():
             pass
         {_TASKS}""",
+    "one_share_of_tasks_by_anyio": f"""
+        import anyio
+        async def begin():
+            global places
+            places = anyio.Semaphore(1)
+        {_TASKS}""",
+    "one_share_made_without_a_loop_by_anyio": f"""
+        import anyio
+        places = anyio.Semaphore(1)
+        async def begin():
+            pass
+        {_TASKS}""",
+    "all_of_the_most_shares_by_anyio": f"""
+        import anyio
+        async def begin():
+            global places
+            places = anyio.Semaphore(1, max_value=1)
+        async def gives_one_back():
+            places.release()
+        {_TASKS}""",
     "another_share_is_lost": f"""
         places = threading.BoundedSemaphore(2)
         def fails():
@@ -159,6 +179,43 @@ NOT_SHARED = {
         async def begin():
             kept.append(items())
             await kept[0].__anext__()
+        {_TASKS}""",
+    "another_function_gives_one_back_by_anyio": f"""
+        import anyio
+        async def begin():
+            global places
+            places = anyio.Semaphore(1)
+        async def gives_one_back():
+            places.release()
+        {_TASKS}""",
+    "a_method_gives_one_back_by_anyio": f"""
+        import anyio
+        places = anyio.Semaphore(1)
+        class Place:
+            places = places
+            def give_back(self):
+                self.places.release()
+        async def begin():
+            pass
+        {_TASKS}""",
+    "another_has_one_by_anyio": f"""
+        import anyio
+        async def has_one():
+            async with places:
+                await asyncio.sleep(1_000)
+        async def begin():
+            global places
+            places = anyio.Semaphore(2)
+            kept.append(asyncio.create_task(has_one()))
+            await asyncio.sleep(0.1)
+        {_TASKS}""",
+    "an_exit_stack_of_anyios_has_one": f"""
+        import anyio
+        places = anyio.Semaphore(2)
+        async def begin():
+            from contextlib import AsyncExitStack
+            kept.append(AsyncExitStack())
+            await kept[0].enter_async_context(places)
         {_TASKS}""",
     "an_exit_stack_has_one": f"""
         places = asyncio.Semaphore(2)

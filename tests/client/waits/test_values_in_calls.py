@@ -131,6 +131,21 @@ def _by_item(things: list[_Taking]) -> None:
     assert things.pop()[0] is None
 
 
+class _Entered(_Taking):
+    """It takes an item while its block is entered."""
+
+    def __enter__(self) -> None:
+        self.todo.get()
+
+    def __exit__(self, *_: object) -> bool:
+        return True
+
+
+def _by_entering(things: list[_Taking]) -> None:
+    with _Entered(things.pop().todo):
+        pass
+
+
 class _Made:
     """It takes an item while it is made."""
 
@@ -169,6 +184,7 @@ def _at_exit_of_named(things: list[_Taking]) -> None:
         _as_option,
         _by_partial,
         _by_constructor,
+        _by_entering,
         _by_property,
         _by_item,
         _at_exit,
@@ -191,7 +207,7 @@ def test_a_frame_keeps_what_it_calls_if_that_does_not_take_it_over(
 
 @needs_memory
 @pytest.mark.parametrize(
-    "run", [_by_decorator, _with_options, _as_option, _by_constructor, _at_exit], ids=lambda one: one.__name__
+    "run", [_by_decorator, _with_options, _as_option, _by_constructor, _by_entering, _at_exit], ids=lambda one: one.__name__
 )
 def test_another_holder_of_what_a_frame_calls_can_end_the_wait(run: Callable[[list[_Taking]], None], threads: Threads) -> None:
     """Near miss: the values on the stack do not stand for those of another holder, known or not."""
@@ -211,6 +227,30 @@ def test_another_holder_of_what_a_frame_calls_can_end_the_wait(run: Callable[[li
     unknown = ctypes.py_object(_there(thing))
     assert reaching(thing) is None
     del unknown
+
+
+@needs_memory
+def test_who_keeps_the_method_by_which_a_block_is_entered_can_end_the_wait(threads: Threads) -> None:
+    """Near miss: the interpreter keeps the method while it runs, and so does somebody else."""
+
+    def enter(entered: _Entered) -> None:
+        with entered:
+            pass
+
+    def begin(kept: list[Any]) -> OwnRef:
+        entered = _Entered(queue.Queue[Any]())
+        kept.append(entered.__enter__)
+        threads.begin("other", enter, entered)
+        return OwnRef(entered.todo)
+
+    kept: list[Any] = []
+    gate = threading.Event()
+    threads.begin("keeper", lambda kept: (gate.wait(FAR_SECONDS), kept), kept)
+    thing = begin(kept)
+    del kept
+    threads.ends += [lambda: _there(thing).put(None), gate.set]
+    until_all_wait("other", "keeper")
+    assert reaching(thing) is None or "keeper" in (reaching(thing) or ())
 
 
 def _with_a_list(things: list[_Taking]) -> None:

@@ -17,6 +17,18 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="anyio_permits",
+        source="widely known",
+        library="AnyIO",
+        what="Each request takes a permit, and so does each page within it; there are as many requests as permits.",
+        near={
+            "limit": "the inner `acquire` has a deadline (`fail_after`)",
+            "one_more": "there is one more permit, and the pages are slow",
+            "slow": "the requests are slow, and have yet to ask for their second permit",
+            "released": "another task gives a permit back later",
+        },
+    ),
+    Entry(
         program="readers_and_writers",
         source="widely known",
         library="aiorwlock",

@@ -198,6 +198,31 @@ ENTRIES = (
         modules=("cachetools",),
     ),
     Entry(
+        program="dogpile_recursion",
+        source="widely known",
+        library="dogpile.cache",
+        what="A cached function, computed by one caller at a time for each key, calls itself for a key that is being computed.",
+        near={
+            "slow": "the function does not call itself for that key, but is slow",
+            "in_time": "a thread calls it for that key, and `join` has a timeout",
+            "released": "another thread releases the key's lock later",
+        },
+        modules=("dogpile.cache",),
+    ),
+    Entry(
+        program="reader_writes",
+        source="elarivie/pyReaderWriterLock 12",
+        library="readerwriterlock",
+        what="A thread that is reading wants to write; none of the library's locks can be upgraded.",
+        near={
+            "limit": "the writer's wait has a timeout",
+            "slow": "it has yet to ask to write",
+            "released_before": "it stops reading before it writes; another reader is slow",
+            "rescued": "another thread releases the reader's lock later",
+        },
+        modules=("readerwriterlock",),
+    ),
+    Entry(
         program="cachebox_54",
         source="awolverp/cachebox 54",
         library="cachebox",

@@ -15,6 +15,7 @@ from stilltrue.runtime.waits.holders.acquire_calls import endless_call, is_endle
 from tests.client.look.worlds import report_when
 from tests.client.waits.conftest import PATIENCE_SECONDS, Front, is_unseen
 from tests.client.waits.taking import by_finally
+from tests.client.waits.test_thread_waits import needs_memory
 
 ENDLESS: list[Callable[[Any], Any]] = [
     lambda lock: lock.acquire(),
@@ -93,6 +94,28 @@ def told_by_variables(lock: Any, blocking: bool = True, timeout: float = -1) -> 
 def told_by_a_variable_how_long(lock: Any, timeout: float = PATIENCE_SECONDS) -> None:
     if lock.acquire(True, timeout):
         lock.release()
+
+
+def told_by_a_branch(lock: Any, deadline: float | None = None) -> None:
+    if lock.acquire(blocking=True, timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+        lock.release()
+
+
+def told_by_a_call(lock: Any) -> None:
+    acquire = lock.acquire
+    acquire(bool(lock), float("-1"))
+    lock.release()
+
+
+def told_by_a_branch_how_long(lock: Any, deadline: float | None = None) -> None:
+    if lock.acquire(True, -1 if deadline else PATIENCE_SECONDS):
+        lock.release()
+
+
+def told_by_a_branch_not_to_wait(lock: Any, deadline: float | None = None) -> None:
+    while not lock.acquire(bool(deadline)):
+        time.sleep(0.01)
+    lock.release()
 
 
 class Passing:
@@ -184,7 +207,20 @@ def test_a_thread_that_is_told_to_wait_waits_for_the_holder(front: Front, kind: 
     front.let_go()
 
 
-@pytest.mark.parametrize("wait", [told_how_long_to_wait, told_by_a_variable_how_long])
+@needs_memory
+@pytest.mark.parametrize("kind", [threading.Lock, threading.RLock])
+@pytest.mark.parametrize("wait", [told_by_a_branch, told_by_a_call])
+def test_the_arguments_may_be_the_values_of_any_expressions(front: Front, kind: Any, wait: Callable[..., None]) -> None:
+    lock = kind()
+    front.hold(by_finally, lock, lambda: front.get(b""))
+    assert front.waits_for(wait, lock) == ["thread:holder"]
+    front.let_go()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [told_how_long_to_wait, told_by_a_variable_how_long, told_by_a_branch_how_long, told_by_a_branch_not_to_wait],
+)
 def test_a_thread_that_is_told_anything_else_does_not(front: Front, wait: Callable[..., None]) -> None:
     lock = threading.Lock()
     front.hold(by_finally, lock, lambda: front.get(b""))

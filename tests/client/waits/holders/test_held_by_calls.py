@@ -58,6 +58,9 @@ class Account:
     def try_lock(self) -> bool:
         return bool(self._lock.acquire(timeout=PATIENCE_SECONDS))
 
+    def acquire_or_not(self, wait: bool = True) -> bool:
+        return self._lock.acquire(wait)  # type: ignore[no-any-return]
+
     def lock_in_time(self) -> None:
         self._lock.acquire(timeout=PATIENCE_SECONDS)
 
@@ -172,6 +175,30 @@ def around_a_function_that_takes_another(account: Account, inside: Inside) -> No
         by_methods(other, inside)
     finally:
         account.unlock()
+
+
+@held
+def by_a_tested_call(account: Account, inside: Inside, old: str = "") -> None:
+    handed_on = False
+    if not old:
+        account.acquire_or_not()
+    elif not account.acquire_or_not(False):
+        return
+    try:
+        if old == "hand it on":
+            handed_on = True
+            return
+        inside()
+    finally:
+        if not handed_on:
+            account.unlock()
+
+
+@not_held
+def by_a_call_that_is_not_tested(account: Account, inside: Inside) -> None:
+    account.acquire_or_not(False)
+    inside()
+    account.unlock()
 
 
 @not_held

@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
+from stilltrue.runtime.bytecode.instructions import instructions
+from stilltrue.runtime.look.code.names import ATTRIBUTES
 from stilltrue.runtime.waits.orphaned_locks.balance import codes_ahead, uses_of
 
 lock = threading.Lock()
@@ -183,6 +185,24 @@ async def or_it_ends_its_call_on_a_loop(context: Any, some: Any) -> None:
         lock.release()
 
 
+def handed_on_by_a_branch(some: Any) -> Any:
+    handed_on = False
+    if some.old:
+        if not lock.acquire(False):
+            return some.old
+    else:
+        lock.acquire()
+    try:
+        if some.runner:
+            some.runner(lock)
+            handed_on = True
+            return some.old
+        return some.make()
+    finally:
+        if not handed_on:
+            lock.release()
+
+
 def or_it_aborts_something_else(some: Any) -> None:
     if not lock.acquire(timeout=3):
         some.abort("this round")
@@ -251,6 +271,7 @@ OWN = [
     or_it_ends_its_call,
     or_it_ends_its_call_within_the_block,
     or_it_ends_its_call_on_a_loop,
+    handed_on_by_a_branch,
 ]
 
 
@@ -284,6 +305,43 @@ OTHERS = [
 def test_a_release_without_an_acquire_on_some_path_is_anothers(function: Callable[..., Any]) -> None:
     uses = uses_of(function.__code__)
     assert (set(uses.own), set(uses.unowned)) == (set(), {MEANT})
+
+
+def _sure_in(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function surely holds the lock where it calls this method."""
+    sure = (uses_of(function.__code__).sure or {}).get(MEANT, frozenset())
+    every = list(instructions(function.__code__))
+    named = next(index for index, one in enumerate(every) if one.argval == name and one.opname in ATTRIBUTES)
+    return next(one.offset for one in every[named:] if one.opname == "CALL") in sure
+
+
+def test_a_lock_is_held_for_sure_where_only_another_branch_hands_it_on() -> None:
+    """As in dogpile: ``make()`` is called with the lock, and each path from there releases it."""
+    assert _sure_in(handed_on_by_a_branch, "make")
+    assert not _sure_in(handed_on_by_a_branch, "runner")
+
+
+def left_behind_by_a_flag(some: Any) -> None:
+    keeps = False
+    lock.acquire()
+    if some.first():
+        keeps = True
+    some.make()
+    if not keeps:
+        lock.release()
+
+
+def set_to_anything(some: Any) -> None:
+    keeps = some.first()
+    lock.acquire()
+    some.make()
+    if not keeps:
+        lock.release()
+
+
+@pytest.mark.parametrize("function", [left_behind_by_a_flag, set_to_anything])
+def test_it_is_not_where_a_path_from_there_leaves_it_behind(function: Callable[..., Any]) -> None:
+    assert not _sure_in(function, "make")
 
 
 def test_a_function_defined_behind_the_position_is_not_made_again() -> None:

@@ -57,6 +57,8 @@ _METHODS = frozenset({id(MethodType), id(BuiltinMethodType)})
 _METHODS_MAX = 10_000
 _methods: dict[int, OwnRef] = {}
 """By address, the methods found so far: one that still lives need not be read again."""
+_ENDLESS = {id(one): one for one in (True, False, *range(-5, 257))}
+"""By address, values that are never released; since 3.12 their reference counts are not plausible ones."""
 _LOCALS_MAX = 10_000
 _WORDS = struct.Struct("=qQ")
 _MEMORY = "/proc/self/mem"
@@ -165,6 +167,8 @@ def _read(frame: FrameType, at: int, depth: int) -> Any:
     numbers, values = head.numbers, objects.objects  # each is a view of the frame's own pointer, which is read at each use
     with no_collection:
         kept = numbers[place]
+        if kept in _ENDLESS:
+            return _ENDLESS[kept] if frame.f_lasti == at and numbers[place] == kept else None
         known = _methods.get(kept)
         found = None if known is None else known()
         if found is not None:  # so this is the object at that address

@@ -22,6 +22,8 @@ _OF_NAMEDTUPLES = ("_tuple_new",)
 _OF_SQLALCHEMY = re.compile(r"<sqlalchemy generated .* sqlalchemy\.")
 """The files of the functions that SQLAlchemy makes from text; before 2.1 these are known by their names only."""
 _NAMES_OF_SQLALCHEMY = ("target", "fn")
+_SEMAPHORES_OF_ANYIO = re.compile(r"[/\\]anyio[/\\](_backends[/\\]_asyncio|_core[/\\]_synchronization)\.py$")
+"""The files with anyio's semaphores, which count as the standard library's: they stand for those of asyncio."""
 _DJANGO_DB = re.compile(r"[/\\]django[/\\]db[/\\]")
 _DATABASES = frozenset({"sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "asyncpg"})
 _TRACERS = frozenset({"ddtrace", "elasticapm", "newrelic", "opentelemetry", "sentry_sdk"})
@@ -148,7 +150,13 @@ def _origin(code: CodeType) -> Origin:
     made = code.co_filename == "<string>" and (
         qualname_of(code).startswith(_OF_DATACLASSES) or code.co_names == _OF_NAMEDTUPLES
     )
-    return Origin.LIBRARY if made else origin_of_file(code.co_filename)
+    return Origin.LIBRARY if made or is_of_anyios_semaphore(code) else origin_of_file(code.co_filename)
+
+
+@cached_by_code
+def is_of_anyios_semaphore(code: CodeType) -> bool:
+    """Whether it is a method of one of anyio's semaphores."""
+    return qualname_of(code).startswith("Semaphore") and _SEMAPHORES_OF_ANYIO.search(code.co_filename) is not None
 
 
 def origin_of_file(name: str) -> Origin:

@@ -84,6 +84,7 @@ SKIPPED_CLASSES = (
 _HAVING = (type, threading.Thread, Context)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _TASK_LOCKS = (asyncio.Lock, asyncio.Semaphore)
+_LOCKS_OF_ANYIO = frozenset({"Lock", "Semaphore"})
 
 Leads = Callable[[Iterable[Any]], bool]
 EndedBy = Callable[[Any, Leads], Iterable[Any]]
@@ -349,10 +350,17 @@ def referents_of(thing: Any) -> Iterable[Any]:
         return ()
     if issubclass(type(thing), _TASK_LOCKS):  # its waiters' futures are its own: nobody else cancels them
         return [one for name, one in (attribute_dictionary(thing) or {}).items() if name != "_waiters"]
+    if _is_anyios_lock(thing):
+        return ()
     found = gc.get_referents(thing)
     if issubclass(type(thing), _CONDITIONS):  # it keeps the ``release`` of its lock
         found = [one for one in (*found, *attributes_of(thing)) if type(one) not in _OF_CONDITIONS]
     return found
+
+
+def _is_anyios_lock(thing: Any) -> bool:
+    """Whether it is a lock or semaphore of anyio's, which has nothing but its waiters."""
+    return type(thing).__name__ in _LOCKS_OF_ANYIO and compat.module_of(type(thing)) == "anyio._backends._asyncio"
 
 
 def named_by(thing: Any) -> Iterable[Any] | None:

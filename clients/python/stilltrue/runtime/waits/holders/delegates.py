@@ -26,7 +26,7 @@ from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
 from stilltrue.runtime.waits.holders.acquire_calls import is_endless, is_of_threading
 from stilltrue.runtime.waits.holders.gates.gates import raised_by
 from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, instructions_of, operand_before, value_of
-from stilltrue.runtime.waits.resolvers.locks import AWAITED, lock_of
+from stilltrue.runtime.waits.resolvers.locks import is_awaited, lock_of
 
 ACQUIRES = frozenset({"acquire", "__enter__", "__aenter__"})
 RELEASES = frozenset({"release", "__exit__", "__aexit__"})
@@ -34,6 +34,7 @@ CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BEFORE_WITH", "BEFORE
 _BACK_TO_WAIT = frozenset({"JUMP_BACKWARD_NO_INTERRUPT", "SEND"})
 """The loop of an ``await``."""
 _ODD = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_IDLE = frozenset({"CACHE", "NOP"})
 _DEEP_MAX = 4
 
 
@@ -57,7 +58,8 @@ class Call:
 class Effect:
     """The effect of a call: it acquires (``takes``) or releases a lock.
 
-    ``functions`` and ``attributes``: the names through which it gets there; ``deep``: the number of functions in between.
+    ``functions`` and ``attributes``: the names through which it gets there; ``deep``: the number of functions in between;
+    ``tries``: whether it has acquired the lock, its result says.
     """
 
     lock: Any
@@ -65,10 +67,16 @@ class Effect:
     functions: frozenset[str]
     attributes: frozenset[str]
     deep: int
+    tries: bool = False
 
 
-def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], deep: int = 0) -> Effect | None:
-    """The effect of a call made with these variables and globals; None if it is not understood."""
+def effect_of(
+    call: Call, names: Mapping[str, Any], others: Mapping[str, Any], deep: int = 0, *, tries: bool = False
+) -> Effect | None:
+    """The effect of a call made with these variables and globals; None if it is not understood.
+
+    ``tries``: one that does not wait for as long as it takes is understood, too.
+    """
     receiver = value_of(call.receiver, names, others) if call.receiver else None
     if receiver is UNKNOWN or deep > _DEEP_MAX:
         return None
@@ -77,10 +85,11 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
     attributes = frozenset(what for how, what in call.receiver if how == "attribute")
     if lock is not None:
         takes = call.name in ACQUIRES
-        known = (takes and _waits(call, lock, names if deep else {}) and call.awaited == (type(lock) in AWAITED)) or (
+        waits = takes and _waits(call, lock, names if deep else {})
+        known = (takes and (waits or tries) and call.awaited == is_awaited(lock)) or (
             call.name in RELEASES and not call.awaited
         )
-        return Effect(lock, takes, named, attributes, deep) if known else None
+        return Effect(lock, takes, named, attributes, deep, tries=takes and not waits) if known else None
     function, first = (None, ()) if call.named else called_by(call, receiver, names, others)
     if function is None or call.awaited != bool(function.__code__.co_flags & inspect.CO_COROUTINE):
         return None
@@ -90,10 +99,16 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
         raised = raised_by(function, given)
         return None if raised is None else Effect(*raised, named, attributes, deep + 1)
     own = variables_given(function, given)
-    found = None if own is None else effect_of(only, own, function.__globals__, deep + 1)
-    if found is None:
+    found = None if own is None else effect_of(only, own, function.__globals__, deep + 1, tries=tries)
+    if found is None or (found.tries and not _returns_result(function.__code__, only.at)):
         return None
-    return Effect(found.lock, found.takes, found.functions | named, found.attributes | attributes, found.deep)
+    return replace(found, functions=found.functions | named, attributes=found.attributes | attributes)
+
+
+def _returns_result(code: CodeType, call: int) -> bool:
+    """Whether a code object returns the result of the call at this instruction."""
+    after = (one.opname for one in instructions_of(code)[call + 1 :] if one.opname not in _IDLE)
+    return next(after, "") == "RETURN_VALUE"
 
 
 def _waits(call: Call, lock: Any, names: Mapping[str, Any]) -> bool:

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. The call that acquires the lock is a separate statement (:mod:`~stilltrue.runtime.waits.holders.delegates`). It is on every
-   path to the frame's position, and on every path to a return the function then calls one that releases the same lock.
+1. The call that acquires the lock is a separate statement (:mod:`~stilltrue.runtime.waits.holders.delegates`), or its result is
+   tested. It is on every path to the frame's position, and on every path from there to a return the function calls one that
+   releases the same lock.
 2. The code mentions the releasing functions nowhere else, nor anything else of the same class or module that releases the lock.
 3. A function called meanwhile may also have released the lock, if its code mentions the releasing functions for anything that
    it has not acquired itself.
@@ -73,7 +74,7 @@ def may_release_by_calls(frame: FrameType, names: frozenset[str]) -> bool:
 def _made(calls: Iterable[tuple[Call, int | None]], names: Mapping[str, Any], others: Mapping[str, Any]) -> Iterator[_Made]:
     """Those of the calls that acquire or release through a function, with their effects."""
     for call, dropped in calls:
-        effect = effect_of(call, names, others)
+        effect = effect_of(call, names, others, tries=True)
         if effect is not None and effect.deep:
             yield _Made(call, dropped, effect)
 
@@ -90,12 +91,13 @@ def _balance(code: CodeType, those: Iterable[_Made]) -> Balance:
     for one in those:
         if not one.effect.takes:
             effects[one.call.mention] = balance.RELEASES
-        elif one.dropped is None:
-            effects[one.call.at] = balance.MAY_ACQUIRE
+        elif one.dropped is None or one.effect.tries:
+            at, effect = balance.result_used(instructions_of(code), one.call.at) or (one.call.at, balance.MAY_ACQUIRE)
+            effects[at] = effect
         else:
             effects[one.dropped] = balance.ACQUIRES
     expressions = dict.fromkeys(part for one in those for part in (one.call.receiver, *one.call.arguments))
-    return balance_of(code, effects, expressions)
+    return balance_of(code, effects, expressions, may_leave_elsewhere=True)
 
 
 def _names_elsewhere(code: CodeType, names: frozenset[str], known: Iterable[_Made]) -> bool:

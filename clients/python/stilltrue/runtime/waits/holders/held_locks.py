@@ -48,7 +48,7 @@ from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, METHODS, blocks_at, depth_of, exits_of, named_blocks_of
 from stilltrue.runtime.waits.orphaned_locks.balance import may_hold, releases_only_own, surely_held
 from stilltrue.runtime.waits.pools.lost_shares import has_no_other_references
-from stilltrue.runtime.waits.resolvers.locks import AWAITED, WAITS, lock_of
+from stilltrue.runtime.waits.resolvers.locks import WAITS, is_awaited, lock_of
 from stilltrue.runtime.waits.wait import CallStack
 
 Held = tuple[Any, Any, frozenset[str]]
@@ -197,7 +197,7 @@ def _held_without_block(frame: FrameType) -> Iterable[Any]:
     bare = held_by_try_finally(frame) if may_hold_by_try_finally(code) else surely_held(frame) if is_application(code) else ()
     for value, awaited in bare:
         lock = lock_of(value)
-        if awaited == (type(lock) in AWAITED):
+        if awaited == is_awaited(lock):
             yield lock
 
 

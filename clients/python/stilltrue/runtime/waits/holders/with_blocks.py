@@ -23,7 +23,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
-from stilltrue.runtime.waits.holders.acquire_calls import endless_call, method_called_at
+from stilltrue.runtime.waits.holders.acquire_calls import endless_call, lock_waited_for, method_called_at
 
 METHODS = compat.COMPILED_FUNCTIONS | {MethodType}
 EXITS = frozenset({"__exit__", "__aexit__"})
@@ -102,17 +102,19 @@ def acquired_at(frame: FrameType) -> Any:
 
 
 def _acquired_with(frame: FrameType) -> Any:
-    """The object whose ``acquire()`` a frame calls with variables that tell it to wait; else unknown."""
+    """The object whose ``acquire()`` a frame calls with arguments that tell it to wait; else unknown."""
     code, at = frame.f_code, frame.f_lasti
     if opname_at(code, at) not in _CALLED_AT or _ACQUIRING.isdisjoint(code.co_names):
         return UNKNOWN
     every = instructions_of(code)
     method = method_called_at(every, next(number for number, one in enumerate(every) if one.offset == at))
-    if every[method].opname not in ATTRIBUTES or every[method].argval not in _ACQUIRING:
-        return UNKNOWN
-    names = variables_of(frame)
-    lock = value_of(expression_before(every, method), names, frame.f_globals)
-    return lock if endless_call(every, method, names, lock) is not None else UNKNOWN
+    if every[method].opname in ATTRIBUTES and every[method].argval in _ACQUIRING:
+        names = variables_of(frame)
+        lock = value_of(expression_before(every, method), names, frame.f_globals)
+        if endless_call(every, method, names, lock) is not None:
+            return lock
+    lock = lock_waited_for(frame)
+    return UNKNOWN if lock is None else lock
 
 
 @cached_by_code

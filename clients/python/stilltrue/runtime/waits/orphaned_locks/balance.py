@@ -11,6 +11,8 @@ Rules:
 3. All paths through the code are followed, including those of exceptions. None goes on after ``abort`` with a status code or
    ``abort_with_status``: a gRPC context raises there. An object that some path releases without having
    acquired it is unowned.
+4. One variable is followed as well: that with the result of ``acquire()`` or else, if the code sets it to constants, the one
+   that it tests before it releases (``if not handed_on: lock.release()``).
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def uses_of(code: CodeType) -> Uses:
     held: dict[Expression, frozenset[int]] = {}
     sure: dict[Expression, frozenset[int]] = {}
     for expression, those in effects.items():
-        balance = balance_of(code, those, (expression,))
+        balance = balance_of(code, those, (expression,), may_leave_elsewhere=True)
         if balance.unowned:
             unowned.add(expression)
         held[expression] = balance.held
@@ -126,30 +128,38 @@ def uses_of(code: CodeType) -> Uses:
 
 
 def balance_of(
-    code: CodeType, effects: Mapping[int, str], expressions: Iterable[Expression], *, swallowed: bool = True
+    code: CodeType,
+    effects: Mapping[int, str],
+    expressions: Iterable[Expression],
+    *,
+    swallowed: bool = True,
+    may_leave_elsewhere: bool = False,
 ) -> Balance:
     """The balance of the ``effects`` of instructions on the single lock that ``expressions`` mean while it is held.
 
-    ``swallowed``: whether the exit of a ``with`` block may swallow an exception.
+    ``swallowed``: whether the exit of a ``with`` block may swallow an exception. ``may_leave_elsewhere``: it is surely held,
+    too, where only paths from elsewhere leave it behind.
     """
-    every = instructions_of(code)
-    states = _states(code, every, effects, swallowed=swallowed)
+    paths = _Paths(code, effects)
+    found = paths.states(swallowed=swallowed)
+    every, states = paths.every, [_lock_in(one) for one in found]
     inner = [one for one, state in zip(every, states, strict=True) if state & _HELD]
     another = any(is_changed(one, inner) for one in expressions)
     early = any(effect == RELEASES and states[index] & _FREE for index, effect in effects.items())
-    straight = _states(code, every, effects, failing=False)
+    straight = [_lock_in(one) for one in paths.states(failing=False)]
     left = any(one.opname in RETURNS and state & _HELD for one, state in zip(every, straight, strict=True))
-    certain = (index for index, state in enumerate(states) if state == _HELD)
-    sure = None if left else _where(code, every, certain)
+    leaving = paths.leaving() if left and may_leave_elsewhere else [0] * len(every)
+    certain = (index for index, state in enumerate(states) if state == _HELD and not found[index] & leaving[index])
+    sure = None if left and not may_leave_elsewhere else _where(code, every, certain)
     tried = (index for index, effect in effects.items() if effect == TRIES or effect.startswith(KEEPS))
     return Balance(another or early, _where(code, every, (*_held(states), *tried)), sure)
 
 
 def leaves_with(code: CodeType, effects: Mapping[int, str]) -> bool:
     """Whether a code object has had exactly one of these ``effects``, all acquiring, wherever it returns."""
-    every = instructions_of(code)
-    states = _states(code, every, effects, failing=False)
-    returns = [state for one, state in zip(every, states, strict=True) if one.opname in RETURNS and state]
+    paths = _Paths(code, effects)
+    states = [_lock_in(one) for one in paths.states(failing=False)]
+    returns = [state for one, state in zip(paths.every, states, strict=True) if one.opname in RETURNS and state]
     return bool(returns) and all(state == _HELD for state in returns) and all(states[index] <= _FREE for index in effects)
 
 
@@ -253,9 +263,14 @@ def _acquires_at(every: Sequence[dis.Instruction], attribute: int) -> tuple[int,
     if dropped is not None:
         return dropped[0], ACQUIRES
     call = _call_after(every, attribute)
-    at = None if call is None else _after_idle(every, call)
+    return (None if call is None else result_used(every, call)) or (attribute, MAY_ACQUIRE)
+
+
+def result_used(every: Sequence[dis.Instruction], call: int) -> tuple[int, str] | None:
+    """Where the result of a call that acquires a lock is tested or kept in a variable, with that effect; None: neither."""
+    at = _after_idle(every, call)
     if at is None:
-        return attribute, MAY_ACQUIRE
+        return None
     if _tests(every[at]):
         return at, TRIES
     if every[at].opname == "COPY" and every[at].arg == 1:  # of an assignment expression
@@ -263,7 +278,7 @@ def _acquires_at(every: Sequence[dis.Instruction], attribute: int) -> tuple[int,
     one = every[at]
     if one.opname == _KEEPS_AND_LOADS:
         return at, f"{KEEPS}{one.argval[0]}"
-    return (at, f"{KEEPS}{one.argval}") if one.opname == "STORE_FAST" else (attribute, MAY_ACQUIRE)
+    return (at, f"{KEEPS}{one.argval}") if one.opname == "STORE_FAST" else None
 
 
 def _dropped(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, bool] | None:
@@ -344,43 +359,89 @@ def _leaves(every: Sequence[dis.Instruction], index: int, flag: str) -> bool:
     return one.opname.startswith("LOAD_FAST") and one.argval == flag
 
 
-def _states(
-    code: CodeType,
-    every: Sequence[dis.Instruction],
-    effects: Mapping[int, str],
-    *,
-    failing: bool = True,
-    swallowed: bool = True,
-) -> list[int]:
-    """For each instruction, whether the lock may be free, held or either before it; 0: it is not reached.
+class _Paths:
+    """The paths through a code object, with the ``effects`` of its instructions on a lock."""
 
-    ``failing``: follow exceptions, too; ``swallowed``: the exit of a block may swallow one.
-    """
-    swallowing = frozenset() if swallowed else frozenset(_swallowing(every))
-    index_of = {one.offset: index for index, one in enumerate(every)}
-    aborting = frozenset(_aborting(every)) if not _ABORTS.isdisjoint(code.co_names) else frozenset()
-    entries = exception_entries_of(code) if failing else ()
-    handlers = [[index_of[entry.target] for entry in entries if entry.start <= one.offset < entry.end] for one in every]
-    flag = _flag_of(effects.values())
-    kept = [index for index, effect in effects.items() if effect.startswith(KEEPS)]
-    flags = _flags(every, flag, kept) if flag else {}
-    states = [0] * len(every)
-    states[0] = _both(_FREE) if flag else _FREE
-    todo = [0]
-    while todo:
-        index = todo.pop()
-        before = states[index]
-        effect = effects.get(index, "")
-        after = _with_flag(_after(before, effect, flag), flags.get(index, -1))
-        following = [way for way in next_of(every, index, index_of) if index not in swallowing or way == index + 1]
-        following = [] if index in aborting else following
-        ways = [(way, _at_jump(every[index], after, effect, flags.get(index, -1), jumps=way != index + 1)) for way in following]
-        ways += [(way, before | after) for way in handlers[index]]
-        for way, state in ways:
-            if states[way] | state != states[way]:
-                states[way] |= state
-                todo.append(way)
-    return [(state | state >> _IF_TRUE) & _EITHER for state in states]
+    def __init__(self, code: CodeType, effects: Mapping[int, str]) -> None:
+        self.every = every = instructions_of(code)
+        self._code, self._effects = code, effects
+        self._index_of = {one.offset: index for index, one in enumerate(every)}
+        self._aborting = frozenset(_aborting(every)) if not _ABORTS.isdisjoint(code.co_names) else frozenset()
+        kept = [index for index, effect in effects.items() if effect.startswith(KEEPS)]
+        self._flag = _flag_of(effects.values()) if kept else _tested_before_release(every, effects)
+        self._flags = _flags(every, self._flag, kept) if self._flag else {}
+
+    def states(self, *, failing: bool = True, swallowed: bool = True) -> list[int]:
+        """For each instruction, whether the lock may be free, held or either before it; 0: it is not reached.
+
+        The lower bits are those if the variable is false, or if there is none. ``failing``: follow exceptions, too;
+        ``swallowed``: the exit of a block may swallow one.
+        """
+        every = self.every
+        swallowing = frozenset() if swallowed else frozenset(_swallowing(every))
+        entries = exception_entries_of(self._code) if failing else ()
+        index_of = self._index_of
+        handlers = [[index_of[entry.target] for entry in entries if entry.start <= one.offset < entry.end] for one in every]
+        states = [0] * len(every)
+        states[0] = _both(_FREE) if self._flag else _FREE
+        todo = [0]
+        while todo:
+            index = todo.pop()
+            before = states[index]
+            after, ways = self._from(index, before)
+            ways = [(way, state) for way, state in ways if index not in swallowing or way == index + 1]
+            ways += [(way, before | after) for way in handlers[index]]
+            for way, state in ways:
+                if states[way] | state != states[way]:
+                    states[way] |= state
+                    todo.append(way)
+        return states
+
+    def leaving(self) -> list[int]:
+        """For each instruction, in which states before it a path without exceptions returns with the lock held."""
+        every = self.every
+        coming: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        for index in range(len(every)):
+            for state in (_HELD, _HELD << _IF_TRUE):
+                for way, after in self._from(index, state)[1]:
+                    for one in (_HELD, _HELD << _IF_TRUE):
+                        if after & one:
+                            coming.setdefault((way, one), set()).add((index, state))
+        found = [0] * len(every)
+        returns = (index for index, one in enumerate(every) if one.opname in RETURNS)
+        todo = [(index, state) for index in returns for state in (_HELD, _HELD << _IF_TRUE)]
+        while todo:
+            index, state = todo.pop()
+            if not found[index] & state:
+                found[index] |= state
+                todo += coming.get((index, state), ())
+        return found
+
+    def _from(self, index: int, before: int) -> tuple[int, list[tuple[int, int]]]:
+        """The state after an instruction, and those with which each of the next ones is reached."""
+        effect, learns, one = self._effects.get(index, ""), self._flags.get(index, -1), self.every[index]
+        after = _with_flag(_after(before, effect, self._flag), learns)
+        following = [] if index in self._aborting else next_of(self.every, index, self._index_of)
+        return after, [(way, _at_jump(one, after, effect, learns, jumps=way != index + 1)) for way in following]
+
+
+def _lock_in(state: int) -> int:
+    """A state of the lock alone, whatever the variable is."""
+    return (state | state >> _IF_TRUE) & _EITHER
+
+
+def _tested_before_release(every: Sequence[dis.Instruction], effects: Mapping[int, str]) -> str:
+    """The variable that the code tests before it releases the lock, if it only sets it to constants; else empty."""
+    found = set()
+    for index in (index for index, effect in effects.items() if effect == RELEASES):
+        before = next((at for at in range(index - 1, -1, -1) if is_jump(every[at]) or every[at].is_jump_target), 0)
+        loaded = before - 1
+        while loaded > 0 and every[loaded].opname in _BETWEEN:
+            loaded -= 1
+        if _tests(every[before]) and every[loaded].opname.startswith("LOAD_FAST") and type(every[loaded].argval) is str:
+            found.add(every[loaded].argval)
+    name = found.pop() if len(found) == 1 else ""
+    return name if name and 2 not in _flags(every, name, ()).values() else ""
 
 
 def _both(state: int) -> int:
@@ -419,7 +480,7 @@ def _with_flag(state: int, becomes: int | None) -> int:
     """The state after the variable has become true or false, or unknown (2)."""
     if becomes is None or becomes < 0:
         return state
-    lock = (state | state >> _IF_TRUE) & _EITHER
+    lock = _lock_in(state)
     return (lock, lock << _IF_TRUE, _both(lock))[becomes]
 
 

@@ -30,7 +30,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_ours
+from stilltrue.runtime.introspection.origins import is_application, is_of_anyios_semaphore, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
 from stilltrue.runtime.waits.holders.held_locks import blocks_of_suspended
 from stilltrue.runtime.waits.holders.with_blocks import (
@@ -45,7 +45,7 @@ from stilltrue.runtime.waits.holders.with_blocks import (
 )
 from stilltrue.runtime.waits.orphaned_locks.balance import RELEASING, codes_ahead, uses_of
 from stilltrue.runtime.waits.orphaned_locks.census import Census, codes_within, is_of, root_of
-from stilltrue.runtime.waits.resolvers.locks import LOCKS, lock_of
+from stilltrue.runtime.waits.resolvers.locks import LOCKS, is_anyios_adapter, lock_of
 from stilltrue.runtime.waits.wait import CallStack
 
 _CONTEXT_MANAGERS = frozenset({"contextmanager.<locals>.helper", "asynccontextmanager.<locals>.helper"})
@@ -67,7 +67,9 @@ class Proof:
         self._roots = frozenset(
             root_of(frame.f_code) for one in waiters for frame in one.frames[:4] if is_application(frame.f_code)
         )
-        self._referrers = [one for one in referrers_of((thing,)) if type(one) is not list]
+        adapters = [one for one in referrers_of((thing,)) if is_anyios_adapter(one)]
+        self._referrers = [one for one in referrers_of((thing, *adapters)) if type(one) is not list]
+        adapters.clear()
         self._modules = {compat.module_of(kind) for owner in self._owners() for kind in type(owner).__mro__}
 
     def holds(self, running: Iterable[Sequence[FrameType]]) -> bool:
@@ -89,6 +91,7 @@ class Proof:
         if any(map(self._may_have, others)) or any(self._has_suspended(*one) for one in suspended):
             return False
         frames = [*threads, *(frame for _, frame in self._census.suspended)]
+        frames = [one for one in frames if not is_of_anyios_semaphore(one.f_code)]  # it passes on a share that it has got
         return not any(map(self._may_release, self._census.functions)) and not any(map(self._may_come_to_release, frames))
 
     # -- rule 4 --------------------------------------------------------------------------------------------------------
@@ -136,7 +139,8 @@ class Proof:
             else blocks_of_suspended(coroutine, frame)
             for frame, coroutine in zip(holder.frames, coroutines, strict=False)
         )
-        return sum(one is self._thing for those in blocks for one in those)
+        objects = [one for those in blocks for one in those]
+        return sum(one is self._thing or (is_anyios_adapter(one) and lock_of(one) is self._thing) for one in objects)
 
     # -- rule 1 --------------------------------------------------------------------------------------------------------
 
@@ -231,7 +235,8 @@ class Proof:
     def _is_attribute(self, name: str) -> bool:
         """Whether some object has it, or a condition of it, under this name."""
         return any(
-            attribute_of(one, name) is self._thing or (issubclass(type(one), dict) and dict.get(one, name) is self._thing)
+            lock_of(attribute_of(one, name)) is self._thing
+            or (issubclass(type(one), dict) and lock_of(dict.get(one, name)) is self._thing)
             for one in self._referrers
         )
 

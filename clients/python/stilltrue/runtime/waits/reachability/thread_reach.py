@@ -101,6 +101,8 @@ _NEXT_WITH = 3
 """Number of stack slots kept in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
 _LEFT_WITH = 4
 """Likewise in a call of a block's exit: that, and its arguments."""
+_KEEPS_EXIT = sys.version_info >= (3, 12)
+"""Whether only the interpreter has the exit of a block that a frame enters; an earlier version puts it on the stack first."""
 _FINISHED_WHEN_DROPPED = (GeneratorType, CoroutineType)
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
@@ -132,10 +134,10 @@ KEPT_METHOD = -4
 So may the methods of a library's object that run without a name: the exit of its block, a property, an operator.
 """
 MARKS = frozenset({REQUESTS, LOOP_TO_RUN, KEPT_METHOD})
-_PROBE = -1
-_COMPILED = (queue.SimpleQueue, LOCK)
 _KNOWN_METHODS = frozenset({"builtins", "grpc", "stilltrue"})
 """The packages of classes whose methods are known: none ends a wait of the application's without being mentioned."""
+_PROBE = -1
+_COMPILED = (queue.SimpleQueue, LOCK)
 _ENTERING = frozenset({"__enter__", "acquire"})
 _CALLS_BACK = frozenset({"ctypes", "_ctypes", "_cffi_backend"})
 """Modules of objects by which C calls Python functions."""
@@ -193,9 +195,9 @@ def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | 
     if not all(_is_kept(one, found) for one in found.finalized.intersection(seen)):
         return None
     by_method = any(_is_librarys_method(found.things[one]) for one in seen)
+    by_method = by_method or any(map(_is_of_librarys_class, {type(found.things[one]) for one in seen}))
     if REQUESTS in reachers and by_method:
         return None
-    by_method = by_method or any(map(_is_of_librarys_class, {type(found.things[one]) for one in seen}))
     reachers |= {KEPT_METHOD} if by_method else set()
     reachers |= {LOOP_TO_RUN} if any(compat.is_stopped_loop(found.things[one]) for one in seen) else set()
     return frozenset(reachers)
@@ -228,8 +230,6 @@ def _is_librarys_method(thing: Any) -> bool:
     return code is not None and not is_application(code) and not code.co_name.startswith("__")
 
 
-# -- references (rule 1) -----------------------------------------------------------------------------------------------
-
 def _is_of_librarys_class(kind: type) -> bool:
     """Whether an installed library has written a class or one of its bases."""
     return any(own_packages.is_installed_library(file) for base in kind.__mro__ if (file := _file_of(base)) is not None)
@@ -240,6 +240,8 @@ def _file_of(kind: type) -> str | None:
     module = compat.module_of(kind)
     return None if module.partition(".")[0] in _KNOWN_METHODS else own_packages.file_of(module)
 
+
+# -- references (rule 1) -----------------------------------------------------------------------------------------------
 
 
 def _lead(found: LeadingObjects, todo: list[Any]) -> None:
@@ -440,6 +442,7 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
     if kept is not None and compiled and called is not None:
         more = (*_copied_for(called, frame, kept), *_kept_while_made(read[1], frame, called, kept, found))
         yield from ((one, None) for one in more if one in found.things)
+    yield from ((one, None) for one in (_kept_while_entered(frame, called, found) if called is not None else ()))
     exits = exits_of(frame) if kept is None and _has_methods(found) else []  # else they have been read with the stack
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
 
@@ -499,6 +502,19 @@ def _copied_for(called: FrameType, frame: FrameType, kept: int) -> list[int]:
     if not is_of_function or type(arguments) is not tuple or type(options) is not dict or not options:
         return []
     return [*map(id, arguments), *map(id, options.values())]
+
+
+def _kept_while_entered(frame: FrameType, called: FrameType, found: LeadingObjects) -> Iterator[int]:
+    """The methods, by identity, that the interpreter keeps while a frame enters a block by a method written in Python."""
+    if not _has_methods(found) or opname_at(frame.f_code, frame.f_lasti) != "BEFORE_WITH":
+        return
+    entered = variables_of(called).get(next(iter(called.f_code.co_varnames), ""))
+    methods = [one for one in found.things.values() if type(one) is MethodType and one.__self__ is entered]
+    of_entering = [one for one in methods if compat.code_behind(one)[0] is called.f_code]
+    of_leaving = [one for one in methods if one.__name__ == "__exit__"] if _KEEPS_EXIT else []
+    for those in (of_entering, of_leaving):
+        if len(those) == 1:  # of several, which one is not known
+            yield id(those[0])
 
 
 def _kept_while_made(

@@ -27,6 +27,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
+from stilltrue.runtime.introspection.origins import is_of_anyios_semaphore
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.exit_stacks import entered_through_stack
@@ -38,9 +39,10 @@ _RLOCK = type(threading.RLock())
 LOCKS = (LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
-_BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
+_ANYIO = frozenset({"anyio._backends._asyncio", "anyio._core._synchronization"})
+_BOUNDED: dict[type, str] = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
 MANAGERS = "multiprocessing.managers"
-AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
+_AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
 RELEASES = frozenset({"release", "release_lock"})
 RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | RELEASES | EXITS
 _OWNER = re.compile(r"owner=(\d+)")
@@ -111,12 +113,12 @@ def _of_lock(lock: Any, stack: CallStack, view: ProcessView) -> SeenWait | None:
 
 
 def _of_semaphore(semaphore: Any, stack: CallStack, view: ProcessView) -> SeenWait | None:
-    if type(semaphore) not in _SEMAPHORES or attribute_of(semaphore, "_value") != 0:
+    if not _is_semaphore(semaphore) or attribute_of(semaphore, "_value") != 0:
         return None
     holders = view.inside(semaphore)
-    attribute = _BOUNDED.get(type(semaphore))
+    attribute = "_max_value" if is_anyios_semaphore(semaphore) else _BOUNDED.get(type(semaphore))
     shares = UNKNOWN if attribute is None else attribute_of(semaphore, attribute)
-    if len(holders) != shares and (not _is_handed_over(semaphore) and view.has_no_other_holders(semaphore, stack)):
+    if len(holders) != shares and (not _is_handed_over(semaphore, view) and view.has_no_other_holders(semaphore, stack)):
         if not holders:
             return _left(semaphore)
         shares = len(holders)
@@ -128,10 +130,21 @@ def _of_semaphore(semaphore: Any, stack: CallStack, view: ProcessView) -> SeenWa
     return SeenWait(on=semaphore, enders=known, what=what, ended_through=(semaphore,), ending_names=RELEASING, shares=kept)
 
 
-def _is_handed_over(semaphore: Any) -> bool:
-    """Whether a share has been handed to a waiter that has yet to run."""
+def _is_handed_over(semaphore: Any, view: ProcessView) -> bool:
+    """Whether a share has been handed to a waiter that has yet to run. Of anyio's, such a one is no waiter any more."""
+    if is_anyios_semaphore(semaphore):
+        return id(semaphore) in view.cached(_is_handed_over, lambda: _handed_over_by_anyio(view))
     waiters = attribute_of(semaphore, "_waiters")
     return type(waiters) is deque and any(one.done() for one in tuple(waiters))
+
+
+def _handed_over_by_anyio(view: ProcessView) -> frozenset[int]:
+    """The semaphores of which a task has got a share that has yet to run."""
+    inner = (stack.frames[0] for stack in view.stacks_of_tasks().values() if stack.frames)
+    waiting = [variables_of(frame) for frame in inner if is_of_anyios_semaphore(frame.f_code)]
+    return frozenset(
+        id(names.get("self")) for names in waiting if isinstance(fut := names.get("fut"), asyncio.Future) and fut.done()
+    )
 
 
 def _left_early(thing: Any, view: ProcessView) -> tuple[Any, ...]:
@@ -152,7 +165,7 @@ def _named(thing: Any) -> str:
 
 def is_exhausted(thing: Any) -> bool:
     """Whether a lock, or all shares of a semaphore, are held."""
-    return attribute_of(thing, "_value") == 0 if type(thing) in _SEMAPHORES else bool(thing.locked())
+    return attribute_of(thing, "_value") == 0 if _is_semaphore(thing) else bool(thing.locked())
 
 
 def _owner_of(lock: Any) -> int:
@@ -189,8 +202,29 @@ def lock_of(thing: Any) -> Any:
     """The lock of a condition, a lock or semaphore itself, or None for anything else."""
     if issubclass(type(thing), _CONDITIONS):
         thing = attribute_of(thing, "_lock")
-    known = type(thing) in (LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES)
+    elif is_anyios_adapter(thing):
+        thing = attribute_of(thing, "_internal_semaphore")
+    known = type(thing) in (LOCK, _RLOCK, asyncio.Lock) or _is_semaphore(thing)
     return thing if known or is_shared_lock(thing) or is_manager_lock(thing) else None
+
+
+def is_awaited(lock: Any) -> bool:
+    """Whether tasks await a lock or semaphore, as opposed to threads that block."""
+    return type(lock) in _AWAITED or is_anyios_semaphore(lock)
+
+
+def _is_semaphore(thing: Any) -> bool:
+    return type(thing) in _SEMAPHORES or is_anyios_semaphore(thing)
+
+
+def is_anyios_semaphore(thing: Any) -> bool:
+    """Whether it is a semaphore of anyio's on a loop of asyncio's."""
+    return type(thing).__name__ == "Semaphore" and compat.module_of(type(thing)) in _ANYIO
+
+
+def is_anyios_adapter(thing: Any) -> bool:
+    """Whether it stands for a semaphore of anyio's: one that was made where no loop ran."""
+    return type(thing).__name__ == "SemaphoreAdapter" and compat.module_of(type(thing)) in _ANYIO
 
 
 def is_shared_lock(thing: Any) -> bool:
@@ -211,5 +245,6 @@ RESOLVERS = (
     Resolver((("threading.py", "Condition.__enter__"),), _read_condition),
     Resolver((("threading.py", "Semaphore.acquire"),), _read_semaphore),
     Resolver((("asyncio/locks.py", "Lock.acquire"), ("asyncio/locks.py", "Semaphore.acquire")), _read_task),
+    Resolver((("anyio/_backends/_asyncio.py", "Semaphore.acquire"),), _read_task),
     Resolver((), _read_acquired),
 )
