@@ -141,6 +141,34 @@ def test_a_program_without_grpc_and_http_joins_once_it_is_concurrent(detector: A
     assert joined(detector) == ["batch"]
 
 
+def test_a_program_that_joins_all_threads_ends(detector: Any, tmp_path: Path) -> None:
+    """The agent's threads end only with the process."""
+    script = tmp_path / "batch.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import threading, time
+            from threading import active_count
+            def work():
+                import stilltrue
+                assert stilltrue.instrument().wait_until_joined(10)
+            for _ in range(3):
+                threading.Thread(target=work).start()
+            assert threading.active_count() == active_count() == 4
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread():
+                    thread.join()
+            while active_count() > 1:
+                time.sleep(0.1)
+            print("done")
+            """
+        )
+    )
+    attached = started([sys.executable, str(script)], detector=detector.address)
+    assert (attached.stdout, attached.stderr) == ("done\n", "")
+    assert joined(detector) == ["batch"]
+
+
 def test_children_that_start_a_thread_do_not_join_for_it(detector: Any, tmp_path: Path) -> None:
     """Neither a program that the named one runs nor its fork: they may be helpers, or one of many short-lived processes."""
     thread = "import threading, sys; t = threading.Thread(target=int); t.start(); t.join()\n"

@@ -31,6 +31,7 @@ from stilltrue.protocol.report import Target
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, check_facts
+from stilltrue.runtime import own_threads
 from stilltrue.runtime.calls.pool import record_pool
 from stilltrue.runtime.calls.service_config import Options, service_config_of
 from stilltrue.runtime.compat import options_of
@@ -104,6 +105,7 @@ class Agent:
         }
         add_maker()
         do_not_join()
+        own_threads.hide()
         self.settings, keys = _with_keys(_without_greenlets(read_settings(given)), given)
         self._connect = _load("stilltrue.runtime.membership.connection").Connection
         self._make_looker = _load("stilltrue.runtime.look.looker").Looker

@@ -23,6 +23,7 @@ import grpc.aio
 
 from stilltrue.agent import INSTRUMENTING, Agent
 from stilltrue.http import instrumented_methods
+from stilltrue.runtime import own_threads
 from stilltrue.runtime.introspection import faulthandler_exit
 from stilltrue.runtime.joining.deferral import Deferred, deferred
 from stilltrue.runtime.rebinding import Undo, rebind
@@ -61,6 +62,7 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
                     _replace(grpc.aio, "secure_channel", channel),
                     _replace(grpc, "server", functools.partial(_server, agent)),
                     _replace(grpc.aio, "server", functools.partial(_aio_server, agent)),
+                    *own_threads.LISTINGS.values(),
                     *(_replace(faulthandler_exit.MODULE, name, stand_in) for name, stand_in in faulthandler_exit.STAND_INS),
                 ]
             )

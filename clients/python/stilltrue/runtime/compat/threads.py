@@ -22,6 +22,7 @@ from stilltrue.runtime.compat.callables import Where, content_of
 from stilltrue.runtime.compat.loops.event_loops import callbacks_after, callbacks_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import caller_of, innermost_frames, variables_of
+from stilltrue.runtime.own_threads import all_threads
 
 THREAD_START: CodeType = threading.Thread.start.__code__
 """Where a thread waits for a new thread to begin."""
@@ -62,7 +63,7 @@ SIGNALS_OF_ALARMS = {
 
 def threads() -> dict[int, threading.Thread]:
     """All threads known to Python, by identity."""
-    return {one.ident: one for one in threading.enumerate() if one.ident is not None}
+    return {one.ident: one for one in all_threads() if one.ident is not None}
 
 
 def values_in_threads(local: Any) -> list[Any]:

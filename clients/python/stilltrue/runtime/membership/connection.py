@@ -21,7 +21,7 @@ from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.requests.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
-from stilltrue.runtime import compat
+from stilltrue.runtime import compat, own_threads
 from stilltrue.runtime.locked_recorder import LockedRecorder
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.backoff import Backoff
@@ -276,7 +276,8 @@ class Connection:
         channel = self._dial()
         compat.mark_own(channel)
         stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
-        self._call = call = stub.Connect(self._requests(over))
+        with own_threads.starting():
+            self._call = call = stub.Connect(self._requests(over))
         if self._forking:  # pause() came before the call could be cancelled
             call.cancel()
         answered = threading.Event()

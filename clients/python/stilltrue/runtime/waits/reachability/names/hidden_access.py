@@ -27,6 +27,7 @@ from stilltrue.runtime.introspection.frames import LISTING_FRAMES
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.methods import names_imported
+from stilltrue.runtime.own_threads import all_threads, application_threads
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 from stilltrue.runtime.waits.reachability.names.code_names import ANYTHING
 
@@ -39,7 +40,7 @@ _ENDING_WAITS = frozenset({threading.__file__, queue.__file__, _base.__file__})
 _DOTTED = re.compile(r"([A-Za-z_]\w*)(?:\.\w+)+(?::\w+)?")
 _MAIN_NAMES = frozenset({"__main__", "__mp_main__"})
 _LAZY = "importlib.util"
-_LISTING = frozenset(map(id, (threading.enumerate, LISTING_FRAMES, gc.get_objects, gc.get_referrers)))
+_LISTING = frozenset(map(id, (all_threads, application_threads, LISTING_FRAMES, gc.get_objects, gc.get_referrers)))
 
 
 def may_be_reached(modules: Iterable[ModuleType | None], functions: Iterable[tuple[CodeType, Mapping[str, Any]]]) -> bool:
