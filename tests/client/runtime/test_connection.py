@@ -23,6 +23,7 @@ from stilltrue.protocol.report import CallTarget, PartyTarget
 from stilltrue.protocol.requests.look import Look, LookRequest, Suspect
 from stilltrue.protocol.wire.look import request_to_wire
 from stilltrue.runtime.membership import connection
+from stilltrue.runtime.own_threads import all_threads
 from stilltrue.v1 import agent_pb2 as pb
 
 Join = Callable[..., Agent]
@@ -411,14 +412,14 @@ def test_the_agents_wait_for_a_welcome_is_no_timer_of_the_application() -> None:
     """A timer that cancels a call is a way out of a deadlock, and work that is left to do."""
     listening = socket.create_server(("127.0.0.1", 0))
     agent = Agent("orders", instance="orders", detector=f"127.0.0.1:{listening.getsockname()[1]}", welcome_seconds_max=600)
-    before = set(threading.enumerate())
+    before = set(all_threads())
     try:
         agent.start()
         accepted, _ = listening.accept()
         end = time.monotonic() + 10
-        while not (waiting := [one for one in threading.enumerate() if one.name == "stilltrue-agent-welcome"]):
+        while not (waiting := [one for one in all_threads() if one.name == "stilltrue-agent-welcome"]):
             assert time.monotonic() < end
-        assert not [one for one in {*threading.enumerate()} - before if isinstance(one, threading.Timer)]
+        assert not [one for one in {*all_threads()} - before if isinstance(one, threading.Timer)]
         look = agent.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True))
         assert not [text for text in look.unaccounted if "timer" in text or "stilltrue-agent" in text]
         accepted.close()
