@@ -39,7 +39,7 @@ def test_threads_of_the_applications_channels_are_listed() -> None:
     own_threads.hide()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         before = set(threading.enumerate())
-        call = channel.stream_stream("/t.T/Do")(iter(threading.Event().wait, 1))
+        call: Any = channel.stream_stream("/t.T/Do")(iter(threading.Event().wait, 1))  # type: ignore[arg-type]
         assert set(threading.enumerate()) > before
         call.cancel()
     server.stop(None)
