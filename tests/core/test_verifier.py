@@ -436,7 +436,8 @@ def test_rule_7_a_silent_process_is_waited_for_briefly_until_it_answers() -> Non
         assert isinstance(done, Verified)
         assert done.given_up
         assert f"p did not answer within {seconds:g} s" in str(ask(Deadlock(), done.assembled.snapshot))
-    assert fleet.answer([ask_p]) == []  # too late for its round, but it is alive
+    assert fleet.answer([ask_p], seeing(P, doubt="it was busy")) == []  # too late for its round, but it is alive
+    assert fleet.verifier.ticked(fleet.now + 0.2) == []
     ask_p, patience = round_without_p()
     assert patience == pytest.approx(3.0)
     (assembled,) = fleet.answer([ask_p])
@@ -482,6 +483,23 @@ def test_rule_9_a_late_look_counts_though_its_process_missed_snapshots_meanwhile
             fleet.verifier.ticked(fleet.now + 0.7)
     fleet.recorders = {"p": busy, **fleet.recorders}
     assert fleet.deadlock(lambda _: None).remainder == (P, Q)
+
+
+@pytest.mark.parametrize(("ways_out", "core"), [((), (P, Q)), ((WayOut(text="a timer"),), ())], ids=["none", "a way out"])
+def test_rule_9_late_looks_of_a_further_round_count_as_well(ways_out: tuple[WayOut, ...], core: tuple[str, ...]) -> None:
+    """A slow process answers one request after the other; its first look has run out of time, and none is in time."""
+    fleet = ring()
+    fleet.verifier = Verifier(give_up_seconds=0.5, again_seconds_min=0.0)
+    requests = []
+    for _ in range(2):
+        requests.append(fleet.begin(fleet.taken()))
+        fleet.verifier.ticked(fleet.now + 1.0)
+        fleet.now += 1.0
+    for asked, see in zip(requests, (seeing(P, doubt="the look ran out of time"), seeing(P, ways_out=ways_out)), strict=True):
+        fleet.now += 15.0
+        fleet.answer(asked, see)
+        fleet.verifier.ticked(fleet.now + 0.2)
+    assert fleet.deadlock(lambda _: None).remainder == core
 
 
 def test_rule_9_a_call_that_may_be_retried_takes_a_second_round_of_late_looks_too() -> None:

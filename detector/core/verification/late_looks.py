@@ -14,6 +14,8 @@ LATE_SECONDS_MAX = 60.0
 """How long after the end of its round a look still counts."""
 ROUNDS_MAX = 8
 """Number of ended rounds that wait for late looks; each keeps its snapshot."""
+ROUNDS_AGAIN_MAX = 3
+"""The same for rounds of which every late process was late before and has not answered since; it may be silent for good."""
 
 
 class LateLooks:
@@ -25,9 +27,11 @@ class LateLooks:
         self._due: dict[int, float] = {}
         """By the identity of a round with new looks: when to complete it."""
 
-    def expect(self, one: Round, now: float) -> None:
-        """A round has ended without the answers that it awaits."""
+    def expect(self, one: Round, now: float, *, again: bool = False) -> None:
+        """A round has ended without the answers that it awaits; ``again``: of processes that were late before, all of them."""
         self._drop(now)
+        if again and len(self._rounds) >= ROUNDS_AGAIN_MAX:
+            return
         self._rounds.append((now + LATE_SECONDS_MAX, one))
         if len(self._rounds) > ROUNDS_MAX:
             self._due.pop(id(self._rounds.pop(0)[1]), None)

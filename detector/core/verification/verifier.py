@@ -20,7 +20,8 @@ Rules:
 8. Parties that are stuck for certain while all unanswered suspects are in doubt are stuck whatever the answers will be. A round
    that takes long reports them once, after ``INTERIM_SECONDS``, and continues.
 9. A look that arrives after its round has ended completes the round: a set that it verifies is verified for later snapshots. So
-   a slow process is verified in the end and delays no round, and one that never answers gains nothing.
+   a slow process is verified in the end and delays no round, and one that never answers gains nothing. A slow process answers
+   one request after the other; so a few rounds that ended before it had answered the first one are kept as well.
 
 The time is an argument, never read: the service and the simulator run the same rounds.
 """
@@ -268,8 +269,8 @@ class Verifier:
         if one.awaited and ref.id is not None:
             self._late[ref.id] = frozenset(one.awaited)
             late = {one.assembled.reports[name].process for name in one.awaited}
-            if one.keys and not late <= self._unresponsive:
-                self._late_looks.expect(one, now)
+            if one.keys:
+                self._late_looks.expect(one, now, again=late <= self._unresponsive)
             self._unresponsive |= late
         since = self._since(one)
         looks = {party: self._remember(one, party, key, now) for party, key in one.keys.items()}
@@ -293,6 +294,8 @@ class Verifier:
             if key in self._unanswered and key.process in one.looks:
                 known.look, known.until, known.looked_at = looks[party], one.until(looks[party], key.process), now
                 self._unanswered.discard(key)
+            if party in stuck and _only_doubts(known.look, looks[party]):  # which is moot: it is stuck forever
+                known.look, known.until = looks[party], one.until(looks[party], key.process)
             known.verified = known.verified or (party in stuck and not known.rules_out)
 
     def _since(self, one: Round) -> dict[PartyName, float]:
@@ -379,6 +382,11 @@ class Verifier:
 
 def _certainly_stuck(assembled: Assembled) -> set[PartyName]:
     return set(left_over(assembled.snapshot.waits, assembled.snapshot.missing, certain=True))
+
+
+def _only_doubts(known: PartyLook, look: PartyLook) -> bool:
+    """Whether a known look is in doubt, and has found nothing else that ``look`` has not found."""
+    return bool(known.doubt) and known.unchanged and set(known.ways_out) <= set(look.ways_out)
 
 
 def _unconfirmed(assembled: Assembled) -> set[PartyName]:
