@@ -191,6 +191,31 @@ ENTRIES = (
         modules=("fastapi", "requests", "uvicorn"),
     ),
     Entry(
+        program="twisted_10124",
+        source="twisted/twisted 10124",
+        library="Twisted",
+        what="A thread of a reactor's pool calls back into the reactor, which has stopped and waits for the pool.",
+        near={
+            "slow": "the thread is slow, and does not call back yet",
+            "running": "the reactor has not stopped, and the answer is slow",
+        },
+        modules=("twisted",),
+    ),
+    Entry(
+        program="evoscientist_284",
+        source="EvoScientist/EvoScientist 284",
+        library="asyncio",
+        what="Tasks keep a permit until all are to stop; the start gathers a future of each, and there are fewer permits.",
+        near={
+            "limit": "the start waits in `asyncio.timeout`",
+            "one_more": "there is a permit for each task, and the start is slow afterwards",
+            "slow": "the tasks are slow, and have not completed their futures yet",
+            "timer": "a timer cancels the gathered futures later",
+            "later": "a timer completes the last future later",
+            "failed": "another task fails the last future later",
+        },
+    ),
+    Entry(
         program="hendrix_140",
         source="hendrix/hendrix 140",
         library="Twisted",

@@ -45,6 +45,23 @@ async def _awaits_shielded(loop: Any) -> None:
     await asyncio.shield(loop.future)
 
 
+async def _owes_another(loop: Any) -> None:
+    loop.other = asyncio.get_running_loop().create_future()
+    loop.other.set_result(await asyncio.sleep(FAR_SECONDS, 1))
+
+
+async def _gathers(loop: Any) -> None:
+    await asyncio.gather(loop.future, loop.other)
+
+
+async def _gathers_outcomes(loop: Any) -> None:
+    await asyncio.gather(loop.future, loop.other, return_exceptions=True)
+
+
+async def _gathers_one_of_anybodys(loop: Any) -> None:
+    await asyncio.gather(loop.future, asyncio.get_running_loop().create_future())
+
+
 async def _is_told(loop: Any) -> None:
     loop.future.add_done_callback(lambda _: None)
     await loop.future
@@ -59,8 +76,10 @@ async def _is_told(loop: Any) -> None:
         # whoever awaits it unshielded, and is cancelled, cancels it
         ([_owes, _awaits, _awaits], {"t1": ["task:t0", "task:t2"], "t2": ["task:t0", "task:t1"]}),
         ([_owes, _awaits, _awaits_shielded], {"t1": ["task:t0"], "t2": ["task:t0", "task:t1"]}),
+        ([_owes, _owes_another, _gathers], {"t2": ["task:t0", "task:t1"]}),
+        ([_owes, _owes_another, _gathers_outcomes], {"t2": ["task:t0"]}),
     ],
-    ids=["future", "mailbox", "shielded", "two", "shielded_and_not"],
+    ids=["future", "mailbox", "shielded", "two", "shielded_and_not", "gathered", "all_gathered"],
 )
 def test_a_future_waits_for_the_task_that_is_to_complete_it(front: Front, bodies: list[Body], expected: Any) -> None:
     loop = Loop(front)
@@ -76,6 +95,18 @@ def test_of_a_future_that_others_may_complete_nothing_is_known(front: Front, bod
     loop = Loop(front)
     loop.run(*bodies)
     assert is_unseen(front.report_when_still("loop"), "task:t1")
+    loop.stop()
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [[_owes, _owes_another, _gathers_one_of_anybodys], [_owes, _owes_another, _gathers, _gathers]],
+    ids=["anybodys", "twice"],
+)
+def test_nor_is_of_gathered_futures_that_others_may_complete_or_cancel(front: Front, bodies: list[Body]) -> None:
+    loop = Loop(front)
+    loop.run(*bodies)
+    assert is_unseen(front.report_when_still("loop"), "task:t2")
     loop.stop()
 
 

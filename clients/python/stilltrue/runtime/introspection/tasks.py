@@ -210,6 +210,18 @@ def _not_done(futures: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(future for future in list(futures) if not future.done()))
 
 
+def is_of_gathering(callback: Any, gathering: Any) -> bool:
+    """Whether a future's callback is that by which it is a child of ``gathering``, which ``asyncio.gather`` returned."""
+    code = getattr(callback, "__code__", None)
+    if (
+        code is None
+        or getattr(callback, "__qualname__", "") != "gather.<locals>._done_callback"
+        or "outer" not in code.co_freevars
+    ):
+        return False
+    return bool(callback.__closure__[code.co_freevars.index("outer")].cell_contents is gathering)
+
+
 def _returns_exceptions(children: tuple[Any, ...]) -> bool:
     """Whether ``gather`` returns exceptions, read from the callback on its children."""
     for callback, _ in compat.callbacks_of(children[0]):

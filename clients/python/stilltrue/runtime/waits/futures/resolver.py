@@ -11,6 +11,8 @@ Rules:
    items out of queues (:mod:`~stilltrue.runtime.waits.holders.queues.queue_operations`) is a way out, too.
 3. A task that is cancelled cancels the future that it awaits, if it does not shield it: so the wait is also for the other tasks
    that await it. Nothing is known of a future with any other callback: it may be chained to another future.
+4. A task that gathers futures waits for a party that is to complete one of them, or for one of the gathered tasks. If it needs
+   all of them, for one that is to complete the first.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.tasks import is_of_shield, read
+from stilltrue.runtime.introspection.tasks import Awaited, is_of_gathering, is_of_shield, read
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.names import words_in
 from stilltrue.runtime.waits.ending_operations import COMPLETING
@@ -65,7 +67,8 @@ def _others_awaiting(future: Any, stack: CallStack, view: ProcessView) -> tuple[
     if issubclass(type(future), Future):
         return None if attribute_of(future, "_done_callbacks") else ()
     awaiting = view.cached(_others_awaiting, lambda: _tasks_by_future(view)).get(id(future), [])
-    callbacks = [callback for callback, _ in compat.callbacks_of(future) if not is_of_shield(callback)]
+    every = (callback for callback, _ in compat.callbacks_of(future))
+    callbacks = [one for one in every if not (is_of_shield(one) or is_of_gathering(one, stack.future))]
     return None if len(callbacks) > len(awaiting) else tuple(one for one in awaiting if one is not stack.task)
 
 
@@ -126,7 +129,30 @@ def _read_task(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
     if awaited is None:
         return wait_for_completers(stack.future, stack, view)
     shielded = tuple(awaited.shielded)
-    return wait_for_completers(shielded[0], stack, view) if awaited.until is None and awaited.futures == shielded[:1] else None
+    if awaited.until is not None or not (awaited.futures == shielded[:1] or compat.is_gathering(stack.future)):
+        return None
+    return wait_for_completers(shielded[0], stack, view) if shielded else _of_gathered(awaited, stack, view)
+
+
+def _of_gathered(awaited: Awaited, stack: CallStack, view: ProcessView) -> SeenWait | None:
+    """Rule 4."""
+    plain = [one for one in awaited.futures if not compat.is_task(one)]
+    found = [wait_for_completers(one, stack, view) for one in plain]
+    known = [one for one in found if one is not None]
+    if not known or len(known) < len(plain):
+        return None
+    known = known[:1] if awaited.needs_all else known
+    tasks = [] if awaited.needs_all else [one for one in awaited.futures if compat.is_task(one)]
+    shares = [one.has_own_share for one in known]
+    return replace(
+        known[0],
+        on=stack.future,
+        enders=tuple(dict.fromkeys((*tasks, *(ender for one in known for ender in one.enders or ())))),
+        handles=tuple(handle for one in known for handle in one.handles),
+        ended_through=tuple(thing for one in known for thing in one.ended_through),
+        ending_names=frozenset().union(*(one.ending_names for one in known)),
+        has_own_share=next((one for one in shares if one is not completes_only_own), completes_only_own),
+    )
 
 
 RESOLVERS = (Resolver((), _read_task),)
