@@ -67,6 +67,7 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
                 ]
             )
             _STATE.undo += rebind(replaced)
+            agent.sight.instrumented = True
             if agent.settings.enabled:
                 _STATE.undo.append(instrumented_methods.install(agent.http_replacements()))
             _warn_of_unrecorded(agent)

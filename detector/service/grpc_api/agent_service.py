@@ -338,6 +338,7 @@ def _sight(sight: pb.Sight) -> Sight:
         unexplained=sight.unexplained if sight.HasField("unexplained") else None,
         unexplained_calls=sight.unexplained_calls if sight.HasField("unexplained_calls") else None,
         unexplained_waits=sight.unexplained_waits if sight.HasField("unexplained_waits") else None,
+        instrumented=sight.instrumented,
     )
 
 

@@ -159,6 +159,23 @@ async def test_an_agent_reports_its_blind_spots(
         assert list(verdict.coverage.blind[0].reasons) == [why]
 
 
+async def test_an_instrumented_process_without_a_channel_is_not_blind(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    """Such as a program of threads only, under `stilltrue run`: if it had made one, that would be recorded."""
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector, asyncio.timeout(10):
+        await detector.join(a, b)
+        await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(instrumented=True)))
+        await b.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight()))
+        while not (blind := (await detector.ask()).coverage.blind):
+            await asyncio.sleep(0.01)
+        assert [spot.process for spot in blind] == ["b"]
+        await b.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(instrumented=True, channels_unseen=1)))
+        while "made before the agent" not in (await detector.ask()).coverage.blind[0].reasons[0]:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_process_whose_parties_answer_names_is_not_blind_while_nobody_waits(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:

@@ -192,11 +192,12 @@ class Piece(_message.Message):
     def __init__(self, first: _Optional[int] = ..., count: _Optional[int] = ..., fields: _Optional[bytes] = ...) -> None: ...
 
 class Sight(_message.Message):
-    __slots__ = ["blind", "calls", "channels", "channels_unseen", "servers", "servers_unseen", "unexplained", "unexplained_calls", "unexplained_waits"]
+    __slots__ = ["blind", "calls", "channels", "channels_unseen", "instrumented", "servers", "servers_unseen", "unexplained", "unexplained_calls", "unexplained_waits"]
     BLIND_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_UNSEEN_FIELD_NUMBER: _ClassVar[int]
+    INSTRUMENTED_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_UNSEEN_FIELD_NUMBER: _ClassVar[int]
     UNEXPLAINED_CALLS_FIELD_NUMBER: _ClassVar[int]
@@ -206,12 +207,13 @@ class Sight(_message.Message):
     calls: int
     channels: int
     channels_unseen: int
+    instrumented: bool
     servers: int
     servers_unseen: int
     unexplained: int
     unexplained_calls: int
     unexplained_waits: int
-    def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ..., unexplained: _Optional[int] = ..., unexplained_calls: _Optional[int] = ..., unexplained_waits: _Optional[int] = ...) -> None: ...
+    def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ..., unexplained: _Optional[int] = ..., unexplained_calls: _Optional[int] = ..., unexplained_waits: _Optional[int] = ..., instrumented: bool = ...) -> None: ...
 
 class StacksFound(_message.Message):
     __slots__ = ["left_out", "number", "parties"]

@@ -125,6 +125,7 @@ class Sight:
     ``unexplained``: the number of parties that have not moved for a while and are in no known wait; None if unknown.
     ``unexplained_calls``: the number of calls that such parties serve and whose reply is due; None if unknown.
     ``unexplained_waits``: the number of other parties that wait for such a party, or for an unknown one. Idle parties never do.
+    ``instrumented``: every channel and server made since the process joined is recorded: nothing recorded means nothing made.
     """
 
     servers: int = 0
@@ -136,6 +137,7 @@ class Sight:
     unexplained: int | None = None
     unexplained_calls: int | None = None
     unexplained_waits: int | None = None
+    instrumented: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -216,7 +218,7 @@ class Member:
             return unrecorded
         if self.report is not None and self.report.holds:  # parties that hold something or answer a name
             return unrecorded
-        if sight.servers_unseen or sight.channels_unseen:
+        if sight.servers_unseen or sight.channels_unseen or sight.instrumented:
             return unrecorded
         return ("no server, channel or call is recorded", *unrecorded)
 

@@ -30,6 +30,8 @@ class Sight:
         """The number of calls that such parties serve, whose reply is due; read after the above."""
         self.unexplained_waits: Callable[[], int | None] = lambda: None
         """The number of other parties that are stuck behind such parties, or behind unknown ones; read after the above."""
+        self.instrumented = False
+        """Whether every channel and server is recorded that is made from now on, not only those that the application wraps."""
         self.channels: WeakSet[Any] = WeakSet()
         """The methods of each recorded channel, which its stubs keep alive after it."""
         self.servers: WeakSet[Any] = WeakSet()
@@ -65,6 +67,7 @@ class Sight:
             "unexplained": self.unexplained(),
             "unexplained_calls": self.unexplained_calls(),
             "unexplained_waits": self.unexplained_waits(),
+            "instrumented": self.instrumented,
         }
 
 
