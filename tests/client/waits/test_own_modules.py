@@ -771,6 +771,61 @@ def test_a_deadlock_in_a_package_is_seen_and_the_look_finds_no_way_out(
     assert told["free"] == []
 
 
+_DERIVED = """
+import sys
+sys.path.append({folder!r})
+from plugins import Plugin
+
+class Finisher(Plugin):
+    def finish(self):
+        state.ready.set()
+
+def later():
+    idle()
+    {later}
+"""
+_PLAIN_LIBRARY = """
+class Plugin:
+    def begin(self):
+        self.finish()
+"""
+_LISTING_LIBRARY = (
+    _PLAIN_LIBRARY
+    + """
+def finish_all():
+    for one in Plugin.__subclasses__():
+        one().finish()
+"""
+)
+_REGISTERING_LIBRARY = """
+KINDS = []
+
+class Plugin:
+    def __init_subclass__(cls):
+        KINDS.append(cls)
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    ("library", "later", "expected"),
+    [
+        (_PLAIN_LIBRARY, "", []),
+        (_PLAIN_LIBRARY, "Finisher().begin()", ["other"]),
+        (_LISTING_LIBRARY, "", None),
+        (_REGISTERING_LIBRARY, "", None),
+    ],
+    ids=["plain", "named", "listing", "registering"],
+)
+def test_a_class_derived_from_a_librarys_is_reached_like_others_unless_that_lists_it(
+    library: str, later: str, expected: list[str] | None, tmp_path: Path, reaching: Run
+) -> None:
+    folder = tmp_path / "lib" / "site-packages"
+    (folder / "plugins").mkdir(parents=True)
+    (folder / "plugins" / "__init__.py").write_text(library)
+    assert reaching(_WAIT + _DERIVED.format(folder=str(folder), later=later)) == expected
+
+
 @needs_memory
 def test_a_library_that_is_yet_to_be_loaded_does_not(reaching: Run) -> None:
     later = """
