@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -66,10 +67,15 @@ def until_ctrl_c(event: threading.Event) -> None:
         event.set()
 
 
-def with_something_to_do(event: threading.Event) -> None:
+def by_waiting_and_counting(event: threading.Event) -> None:
     count = 0
-    while not event.wait(0.05):
+    while not event.wait(PAUSE_SECONDS):
         count += 1
+
+
+def with_something_to_do(event: threading.Event) -> None:
+    while not event.wait(0.05):
+        event.is_set().bit_length()
 
 
 def while_another_waits(event: threading.Event) -> None:
@@ -82,6 +88,56 @@ def set_later(event: OwnRef) -> None:
     found = event()
     if found is not None:
         found.set()
+
+
+class Stages:
+    """Two stages, each of which takes its item from the other's queue."""
+
+    def __init__(self, threads: Threads, take: Callable[[Any], Any]) -> None:
+        self.left, self.right = queue.Queue[int](), queue.Queue[int]()
+        threads.ends += [partial(put_later, OwnRef(one)) for one in (self.left, self.right)]
+        threads.begin("waiter", self.run, take, self.left, self.right)
+        threads.begin("other", self.run, take, self.right, self.left)
+
+    def run(self, take: Callable[[Any], Any], inbox: Any, outbox: Any) -> None:
+        outbox.put(take(inbox))
+
+
+def an_item(inbox: Any) -> Any:
+    while True:
+        try:
+            return inbox.get(timeout=PAUSE_SECONDS)
+        except queue.Empty:
+            continue
+
+
+def an_item_or_none(inbox: Any) -> Any:
+    end = time.monotonic() + FAR_SECONDS
+    while time.monotonic() < end:
+        try:
+            return inbox.get(timeout=PAUSE_SECONDS)
+        except queue.Empty:
+            continue
+    return 0
+
+
+def put_later(found: OwnRef) -> None:
+    inbox = found()
+    if inbox is not None:
+        inbox.put(1)
+
+
+def test_who_asks_a_queue_for_an_item_waits_for_those_who_can_reach_it(alone: Callable[..., Agent], threads: Threads) -> None:
+    agent = alone("here")
+    Stages(threads, an_item)
+    report = reported(agent, "waiter", "other")
+    assert awaited(report)["waiter"] >= {"other"}
+
+
+def test_who_asks_a_queue_for_a_while_does_not(alone: Callable[..., Agent], threads: Threads) -> None:
+    agent = alone("here")
+    Stages(threads, an_item_or_none)
+    assert "waiter" not in awaited(reported(agent))
 
 
 class Two:
@@ -102,7 +158,9 @@ class Two:
         self.asked.set()
 
 
-@pytest.mark.parametrize("ask", [by_sleeping, by_waiting, by_waiting_until_a_break, by_waiting_and_asking])
+@pytest.mark.parametrize(
+    "ask", [by_sleeping, by_waiting, by_waiting_until_a_break, by_waiting_and_asking, by_waiting_and_counting]
+)
 def test_who_asks_about_an_event_waits_for_those_who_can_reach_it(
     alone: Callable[..., Agent], threads: Threads, ask: Ask
 ) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TimeoutError_
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,6 +149,25 @@ def until_done(future: Any) -> None:
         time.sleep(0.05)
 
 
+def until_it_has_a_result(future: Any) -> None:
+    while True:
+        try:
+            future.result(timeout=0.2)
+            break
+        except TimeoutError_:
+            continue
+
+
+def until_it_has_a_result_or_late(future: Any) -> None:
+    tries = 0
+    while tries < 75:
+        try:
+            future.result(timeout=0.2)
+            break
+        except TimeoutError_:
+            tries += 1
+
+
 def until_done_or_late(future: Any) -> None:
     end = time.monotonic() + 15
     while not future.done() and time.monotonic() < end:
@@ -168,7 +188,10 @@ class Hasty(Future[Any]):
         return super().done()
 
 
-def test_who_asks_whether_a_future_is_done_waits_for_the_thread_that_runs_it(front: Front) -> None:
+@pytest.mark.parametrize("until_done", [until_done, until_it_has_a_result])
+def test_who_asks_whether_a_future_is_done_waits_for_the_thread_that_runs_it(
+    front: Front, until_done: Callable[..., object]
+) -> None:
     with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
         running = pool.submit(front.get, b"")
         front.wait_for_callers()
@@ -183,7 +206,46 @@ def test_who_asks_whether_a_future_is_done_waits_for_the_thread_that_runs_it(fro
         front.let_go()
 
 
-@pytest.mark.parametrize("wait", [until_done_or_late, while_done])
+def until_acquired(lock: Any) -> None:
+    while not lock.acquire(timeout=0.2):
+        pass
+    try:
+        OTHER.calls += 1
+    finally:
+        lock.release()
+
+
+def until_acquired_or_late(lock: Any) -> None:
+    for _ in range(75):
+        if lock.acquire(timeout=0.2):
+            try:
+                OTHER.calls += 1
+            finally:
+                lock.release()
+            break
+
+
+@pytest.mark.parametrize("make", [threading.Lock, threading.RLock, lambda: threading.BoundedSemaphore(1)])
+def test_who_tries_again_and_again_to_acquire_a_lock_waits_for_its_holder(front: Front, make: Callable[[], Any]) -> None:
+    lock = make()
+
+    def hold() -> None:
+        with lock:
+            front.get(b"")
+
+    front.start("holder", hold)
+    front.wait_for_callers()
+    front.start("waiter", until_acquired, lock)
+    front.start("other", until_acquired_or_late, lock)
+    report = report_when(front.agent, lambda report: not is_unseen(report, "thread:waiter"))
+    assert targets(seen_in(report, "thread:waiter")) == ["thread:holder"]
+    assert is_unseen(report, "thread:other")
+    time.sleep(0.5)  # it tries meanwhile
+    assert of(look_at(front.agent, report), seen_in(report, "thread:waiter").waiter).unchanged
+    front.let_go()
+
+
+@pytest.mark.parametrize("wait", [until_done_or_late, until_it_has_a_result_or_late, while_done])
 def test_who_may_also_stop_asking_waits_for_nobody(front: Front, wait: Callable[..., object]) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(front.get, b"")
@@ -253,9 +315,17 @@ async def asks_and_counts(loop: Loop) -> None:
         count += 1
 
 
-def test_a_task_that_asks_whether_another_is_done_waits_for_it(front: Front) -> None:
+async def asks_and_does_something(loop: Loop) -> None:
+    task = loop.tasks[0]
+    while not task.done():
+        await asyncio.sleep(0.05)
+        OTHER.calls.bit_length()
+
+
+@pytest.mark.parametrize("body", [asks, asks_and_counts])
+def test_a_task_that_asks_whether_another_is_done_waits_for_it(front: Front, body: Any) -> None:
     loop = Loop(front)
-    loop.run(stays, asks)
+    loop.run(stays, body)
     report = loop.report("t1")
     assert waits_of(report, "t1") == [["task:t0"]]
     time.sleep(0.2)  # it asks meanwhile
@@ -268,7 +338,7 @@ def test_a_task_that_asks_whether_another_is_done_waits_for_it(front: Front) -> 
     loop.stop()
 
 
-@pytest.mark.parametrize("body", [asks_until_it_is_late, asks_and_counts])
+@pytest.mark.parametrize("body", [asks_until_it_is_late, asks_and_does_something])
 def test_a_task_that_does_anything_else_waits_for_nobody(front: Front, body: Any) -> None:
     loop = Loop(front)
     loop.run(stays, body)

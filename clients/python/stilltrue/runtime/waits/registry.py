@@ -101,7 +101,7 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
         return True
     if files.calls_flock(frames[0].f_code) or processes.calls_waitpid(frames[0].f_code):
         return True
-    if polling_loops.may_poll(frames[0].f_code) or child_files.may_wait(frames) or queue_awaited(frames[0]) is not None:
+    if polling_loops.may_poll(frames) or child_files.may_wait(frames) or queue_awaited(frames[0]) is not None:
         return True
     starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
     return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])

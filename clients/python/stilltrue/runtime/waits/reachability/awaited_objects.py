@@ -47,7 +47,12 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     Future.result.__code__: COMPLETING_OR_CANCELLING,
     Future.exception.__code__: COMPLETING_OR_CANCELLING,
 }
-_ASKING = frozenset({"is_set", "wait", "poll"})
+_ASKED: dict[type, dict[str, CodeType]] = {
+    threading.Event: dict.fromkeys(("is_set", "wait"), threading.Event.wait.__code__),
+    Future: {"result": Future.result.__code__, "exception": Future.exception.__code__},
+    **{kind: {"get": queue.Queue.get.__code__} for kind in (queue.Queue, queue.LifoQueue, queue.PriorityQueue)},
+}
+"""By class and method of what a thread asks about: the wait for which it stands."""
 _RUNNING = frozenset({threading.Thread.run.__code__, thread._WorkItem.run.__code__})  # noqa: SLF001 - there is no public one
 _NEVER_IDLE = frozenset(
     one.__code__ for one in (threading.Barrier.wait, queue.Queue.put, queue.Queue.join, Future.result, Future.exception)
@@ -70,11 +75,6 @@ class Awaited:
     still: Callable[[int, Sequence[FrameType]], Still] | None = None
     asking: Asking | None = None
 
-    @property
-    def is_of_child(self) -> bool:
-        """Whether it is a file of a child process."""
-        return self.still is not None
-
 
 def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
     """The object that a thread with these frames waits for; None if it does not wait so."""
@@ -92,14 +92,18 @@ def awaited_in(ident: int, frames: Sequence[FrameType]) -> Awaited | None:
 
 
 def _asked_about(frames: Sequence[FrameType]) -> Awaited | None:
-    """What a thread asks about again and again: an event, or a child at a pipe."""
+    """What a thread asks about again and again: an event, a queue or a future, say, or a child at a pipe."""
     asking = asked_by_thread(frames)
     thing = None if asking is None else asking.thing()
-    if asking is None or asking.loop.asks not in _ASKING:
+    if asking is None or thing is None:
         return None
-    if type(thing) is threading.Event:
-        return Awaited(thing, _WAKING[threading.Event.wait.__code__], asking=asking)
-    if type(thing) is not subprocess.Popen or (file := child_output.file_of_child(thing)) is None:
+    asks = asking.loop.asks
+    code = _ASKED.get(type(thing), {}).get(asks)
+    if code is not None or (type(thing) is queue.SimpleQueue and asks == "get"):
+        waking = PUTTING if code is None else _WAKING[code]
+        changes = asking.still_asks(None)
+        return Awaited(thing, waking, code in _NEVER_IDLE, still=changes and (lambda *_: changes), asking=asking)
+    if type(thing) is not subprocess.Popen or asks != "poll" or (file := child_output.file_of_child(thing)) is None:
         return None
     weak = OwnRef(thing)
     still = lambda *_: child_output.still_waits(weak())  # noqa: E731

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Sequence
 from types import CodeType, FrameType
 
+from stilltrue.runtime.bytecode.instructions import is_jump
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
@@ -114,4 +115,4 @@ def _place(code: CodeType, at: int) -> tuple[int, int]:
     send = next((one for one in every[call + 1 :] if one.opname == "SEND"), None) if call != here else None
     while every[call].opname in ("PRECALL", "CACHE"):
         call += 1
-    return at if send is None else int(send.argval), call
+    return at if send is None or not is_jump(send) else int(send.argval), call  # it does not jump on 3.10

@@ -7,7 +7,7 @@ Rules:
 2. For a bounded semaphore, the holders of all its shares must be known. The size of an unbounded one is unknown: for that, and
    for one that has lost shares, it must be proved that only the parties inside have a share
    (:mod:`~stilltrue.runtime.waits.orphaned_locks`). Then only they can release one.
-3. A wait with a timeout does not count here.
+3. A wait with a timeout does not count here, unless a loop repeats it (:mod:`~stilltrue.runtime.waits.resolvers.polled_ends`).
 4. Any party may release a lock or semaphore that another holds, and another party may then hold it unseen, so that the apparent
    holder is wrong. The second look searches for the parties that can reach it and whose code mentions releasing it.
 5. An ``RLock`` whose thread has ended is never released. For any other lock or semaphore without a known holder, that must be
@@ -40,6 +40,7 @@ LOCKS = (LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
 _ANYIO = frozenset({"anyio._backends._asyncio", "anyio._core._synchronization"})
+LOCKS_AND_SEMAPHORES = (LOCK, _RLOCK, threading.Semaphore, threading.BoundedSemaphore)
 _BOUNDED: dict[type, str] = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
 MANAGERS = "multiprocessing.managers"
 _AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
@@ -89,6 +90,11 @@ def _read_semaphore(stack: CallStack, at: int, view: ProcessView) -> SeenWait | 
     if at != 1 or id(stack.frames[0].f_code) not in WAITS or names.get("timeout", 0) is not None:
         return None
     return _of_semaphore(names.get("self"), stack, view)
+
+
+def wait_for_lock(thing: Any, stack: CallStack, view: ProcessView) -> SeenWait | None:
+    """The wait of the thread with this stack for a lock or a share of a semaphore of :mod:`threading`."""
+    return _of_lock(thing, stack, view) if type(thing) in (LOCK, _RLOCK) else _of_semaphore(thing, stack, view)
 
 
 def _of_lock(lock: Any, stack: CallStack, view: ProcessView) -> SeenWait | None:

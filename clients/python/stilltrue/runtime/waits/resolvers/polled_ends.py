@@ -5,7 +5,8 @@ Rules:
 1. A thread sleeps, or joins with a timeout, or a task sleeps, in a loop that does nothing else than asking
    (:mod:`~stilltrue.runtime.waits.resolvers.polling_loops`): whether a thread or a process of ``multiprocessing`` is alive,
    whether a future of ``concurrent.futures`` or a task of asyncio is done, whether a child of ``subprocess`` has ended. It
-   waits for what ends these.
+   waits for what ends these. So does a thread whose loop asks by a call that waits for a time itself: for the result of a
+   future, or for a lock or a share of a semaphore.
 2. It runs now and then. It is in the same wait while it is in the same loop, for the same thing.
 """
 
@@ -28,6 +29,7 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.pipes.child_output import file_of_child
 from stilltrue.runtime.waits.resolvers.future_results import wait_for_results
+from stilltrue.runtime.waits.resolvers.locks import LOCKS_AND_SEMAPHORES, wait_for_lock
 from stilltrue.runtime.waits.resolvers.polling_loops import (
     Asking,
     asked_by_thread,
@@ -38,6 +40,7 @@ from stilltrue.runtime.waits.resolvers.processes import ENDING_ANYWHERE, ending_
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait, Task
 
 _WHAT = "the end of {}, about which it asks again and again"
+_OF_FUTURES = (Future.done, Future.result, Future.exception)
 _PROCESSES = "multiprocessing.process"
 """Not imported here: a program that has a process of its own has imported it."""
 
@@ -56,8 +59,11 @@ def _read_sleep(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
 
 
 def _of_thread(asking: Asking, stack: CallStack, view: ProcessView) -> SeenWait | None:
-    wait = _wait_for(asking, stack, view)
-    return None if wait is None else replace(wait, same=asking.still_in_thread(stack.ident))
+    is_lock = type(asking.thing()) in LOCKS_AND_SEMAPHORES and asking.loop.asks == "acquire"
+    wait = wait_for_lock(asking.thing(), stack, view) if is_lock else _wait_for(asking, stack, view)
+    if wait is None:
+        return None
+    return replace(wait, same=asking.still_in_thread(stack.ident), still=asking.still_asks(wait.still))
 
 
 def _read_task(stack: CallStack, task: Task, view: ProcessView) -> SeenWait | None:
@@ -73,7 +79,7 @@ def _read_task(stack: CallStack, task: Task, view: ProcessView) -> SeenWait | No
         chain = [] if known is None else compat.await_chain(known.get_coro())
         return still_in(frame for frame, _ in frames_of_coroutines(chain))
 
-    return replace(wait, same=same)
+    return replace(wait, same=same, still=asking.still_asks(wait.still))
 
 
 def _sleeping_task_at(frames: Sequence[FrameType]) -> int:
@@ -93,7 +99,7 @@ def _wait_for(asking: Asking, stack: CallStack, view: ProcessView) -> SeenWait |
         return SeenWait(on=awaited, enders=(awaited,), what=_WHAT)
     if compat.is_task(awaited) and method is asyncio.Task.done and awaited is not stack.task:
         return SeenWait(on=awaited, enders=(awaited,), what=_WHAT)
-    if issubclass(kind, Future) and method is Future.done:
+    if issubclass(kind, Future) and method in _OF_FUTURES:
         wait = wait_for_results(awaited, (awaited,), stack, view, needs_all=False)
         return wait if compat.is_running_future(awaited) else replace(wait, handles=(*wait.handles, awaited))
     if issubclass(kind, subprocess.Popen) and method is subprocess.Popen.poll:
