@@ -1241,7 +1241,7 @@ MUTANTS = (
     Mutant(
         "a package calls no handler",
         "stilltrue.runtime.look.called_code.indirect_calls",
-        "elif thing is not root and _inherits_calls(type(thing)):",
+        "elif thing is not root and inherits_calls(type(thing)):",
         "elif False:",
         _PACKAGES + "test_what_a_package_was_given_to_call_may_end_the_wait",
     ),
@@ -2157,10 +2157,24 @@ MUTANTS = (
         "tests/client/look/ways_out/test_closers.py::test_whether_code_may_close_the_channel",
     ),
     Mutant(
+        "a kept function is called unnamed",
+        "stilltrue.runtime.waits.reachability.kept_functions",
+        "ending = [OwnRef(one) for one in kept if may_end(one, waking)]",
+        "ending = list[OwnRef]()",
+        "tests/client/waits/test_kept_functions.py::test_the_attributes_that_are_functions_which_end_a_wait",
+    ),
+    Mutant(
+        "more objects than a look reads are doubt",
+        "stilltrue.runtime.look.ways_out.search",
+        "effects.doubt(actor, found.values() if those.beyond else (), those.beyond)",
+        "effects.doubt(actor, (), those.beyond)",
+        "tests/client/look/ways_out/test_named_reach.py::test_code_that_leads_to_more_than_is_read_is_doubt",
+    ),
+    Mutant(
         "a list of a class of its own has attributes",
         "stilltrue.runtime.look.ways_out.reach",
-        "return [*_first(container.__iter__(thing)), *attributes_of(thing)]",
-        "return _first(container.__iter__(thing))",
+        "return [*_first(container.__iter__(thing), items_max), *attributes_of(thing)]",
+        "return _first(container.__iter__(thing), items_max)",
         "tests/client/look/ways_out/test_closers.py::test_whether_code_may_close_the_channel",
     ),
     Mutant(

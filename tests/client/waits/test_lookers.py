@@ -112,6 +112,50 @@ class Updates:
     def __init__(self):
         self.update = set_it
 """
+_TOOLS = """
+class Tools:
+    def __init__(self, one):
+        self.one = one
+"""
+_BY_TYPE = """
+import functools
+
+class Typed:
+    run = functools.singledispatchmethod(set_it)
+
+service.tools = Tools(Typed())
+"""
+_KEPT = """
+sink = type("Sink", (), {})()
+vars(sink)["append"] = set_it
+service.tools = Tools(sink)
+"""
+_MADE = """
+service.tools = Tools(type("Other", (), {"run": set_it})())
+"""
+_FIELD = """
+from dataclasses import dataclass
+from typing import Any
+
+@dataclass
+class Feed:
+    get: Any
+
+feed = Feed(lambda: None)
+object.__setattr__(feed, "get", set_it)
+service.tools = Tools(feed)
+"""
+_ADAPTER = """
+import logging
+
+class Adapter(logging.LoggerAdapter):
+    def process(self, message, options):
+        if never():
+            ready.set()
+        return message, options
+
+service.tools = Tools(Adapter(logging.getLogger("app"), {}))
+"""
 _BY_DEFAULT = """
 import collections
 by_default = collections.defaultdict(lambda: never() and ready.set())
@@ -198,6 +242,20 @@ WAYS = {
     ),
     "what it has behind it": ("act_later()", ""),
     "a library's method named like one of its own": ("state.service.tables.jobs.run(False)", f"{_SET_IT}{_JOBS}"),
+    "a function kept under a list's method": (
+        "state.never() and state.service.tools.one.append()",
+        f"{_SET_IT}{_TOOLS}{_KEPT}",
+    ),
+    "a field that is a function": ("state.never() and state.service.tools.one.get()", f"{_SET_IT}{_TOOLS}{_FIELD}"),
+    "a method of a class that is made": (
+        "state.never() and state.service.tools.one.run()",
+        f"{_SET_IT}{_TOOLS}{_MADE}",
+    ),
+    "a function for one type": (
+        "state.never() and state.service.tools.one.run(1)",
+        f"{_SET_IT}{_TOOLS}{_BY_TYPE}",
+    ),
+    "a method that a library's calls": ("state.never() and state.service.tools.one.warning('')", f"{_TOOLS}{_ADAPTER}"),
 }
 
 

@@ -614,6 +614,14 @@ def later():
     for one in object.__subclasses__():
         print(one)
 """
+BY_ADDRESS = """
+import ctypes
+ADDRESS = id(state.ready)
+
+def later():
+    idle()
+    ctypes.cast(ADDRESS, ctypes.py_object).value.set()
+"""
 BESIDE_A_COMPILED_MODULE = """
 import importlib.util, pathlib, shutil
 
@@ -737,6 +745,7 @@ def later():
         *(TAKES_ALL_MODULES, IMPORTS_ANOTHER, IN_A_LIBRARYS_MODULE, WITH_A_LIBRARYS_BASE, IN_THE_MODULES_OWN_LOOKUP, AT_EXIT),
         *(
             ON_A_SIGNAL,
+            BY_ADDRESS,
             BY_SUBCLASSES,
             BESIDE_A_COMPILED_MODULE,
             OF_A_LISTED_CLASS,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import pytest
 
 from stilltrue import Agent
+from stilltrue.protocol.requests.look import PartyLook
+from stilltrue.runtime.look.ways_out import named_reach
 from tests.client.look.ways_out.closing import FAR_SECONDS, Holder, may_close_the_channel
 from tests.client.look.worlds import Stuck, holders, look_at_caller
 
 SERVICES = 100
+SESSIONS_MAX = 1_500
 
 
 class Service:
@@ -73,6 +78,173 @@ def test_a_watchdog_over_many_services_is_a_way_out_of_the_calls_of_the_last(
         call.result()
         go.set()
         watch.join()
+
+    assert holders(look_at_caller(alone, stuck, caller)) == found
+
+
+class Link:
+    """A connection of a session."""
+
+    def __init__(self) -> None:
+        self.call: Any = Future()
+        self.last: Any = Future()
+
+
+class Session:
+    """One of many sessions."""
+
+    def __init__(self, number: int) -> None:
+        self.link = Link()
+        self.hook: Callable[[], object] = [number].copy
+        self.other: Callable[[], object] = [number].copy
+
+    def eval(self) -> object:
+        """Return its link."""
+        return self.link
+
+
+SESSIONS: list[Session] = []
+
+
+def _calls_each_hook(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    for session in SESSIONS:
+        session.hook()
+
+
+def _calls_each_other(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    for session in SESSIONS:
+        session.other()
+
+
+def _drops_each(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    for session in SESSIONS:
+        session.link.call.cancel()
+
+
+def _drops_each_last(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    for session in SESSIONS:
+        session.link.last.cancel()
+
+
+@pytest.fixture
+def sessions() -> Iterator[list[Session]]:
+    """A list that a module keeps."""
+    SESSIONS.extend(map(Session, range(SESSIONS_MAX)))
+    yield SESSIONS
+    SESSIONS.clear()
+
+
+def _looked_at(
+    alone: Callable[..., Agent],
+    watches: Callable[..., None],
+    sessions: list[Session],
+    kept: Callable[[Any], Callable[[], object]],
+) -> PartyLook:
+    stuck, go = Stuck(), threading.Event()
+
+    def caller(method: Any) -> None:
+        call = method.future(b"1")
+        sessions[-1].link.call = call
+        sessions[-1].hook = kept(call)
+        watch = threading.Thread(target=watches, args=(go,), daemon=True, name="watchdog")
+        watch.start()
+        call.result()
+        go.set()
+        watch.join()
+
+    return look_at_caller(alone, stuck, caller)
+
+
+@pytest.mark.parametrize(
+    ("watches", "kept", "found"),
+    [
+        (_calls_each_hook, lambda call: call.cancel, ["-"]),
+        (_calls_each_hook, lambda call: lambda: call.cancel(), ["-"]),  # noqa: PLW0108
+        (_calls_each_hook, lambda call: call.done, []),
+        (_calls_each_other, lambda call: call.cancel, []),
+        (_drops_each, lambda call: call.done, ["-"]),
+        (_drops_each_last, lambda call: call.done, []),
+    ],
+    ids=["a method", "a function", "one that looks", "another", "two objects deep", "another two objects deep"],
+)
+def test_code_that_goes_through_many_sessions_is_a_way_out_of_the_call_of_the_last(
+    alone: Callable[..., Agent],
+    sessions: list[Session],
+    watches: Callable[..., None],
+    kept: Callable[[Any], Callable[[], object]],
+    found: list[str],
+) -> None:
+    assert holders(_looked_at(alone, watches, sessions, kept)) == found
+
+
+@pytest.mark.parametrize(("watches", "doubts"), [(_drops_each_last, True), (lambda go: go.wait(FAR_SECONDS), False)])
+def test_code_that_leads_to_more_than_is_read_is_doubt(
+    alone: Callable[..., Agent],
+    sessions: list[Session],
+    monkeypatch: pytest.MonkeyPatch,
+    watches: Callable[..., None],
+    doubts: bool,
+) -> None:
+    monkeypatch.setattr(named_reach, "OBJECTS_MAX", 1_000)
+    found = _looked_at(alone, watches, sessions, lambda call: call.done)
+    assert ("more objects than a look reads" in found.doubt) is doubts
+
+
+def _runs_a_text(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    eval("[one.link.call.cancel() for one in SESSIONS]")
+
+
+def _has_a_method_of_that_name(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    for one in SESSIONS:
+        one.eval()
+
+
+@pytest.mark.parametrize(("watches", "doubts"), [(_runs_a_text, True), (_has_a_method_of_that_name, False)])
+def test_code_that_runs_what_comes_as_text_is_doubt(
+    alone: Callable[..., Agent], sessions: list[Session], watches: Callable[..., None], doubts: bool
+) -> None:
+    found = _looked_at(alone, watches, sessions, lambda call: call.done)
+    assert ("comes as text" in found.doubt) is doubts
+
+
+KEPT: list[Any] = []
+
+
+async def _cancels_it(call: Any) -> None:
+    call.cancel()
+
+
+async def _reports_it(call: Any) -> None:
+    call.done()
+
+
+def _runs_what_is_kept(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    for one in KEPT:
+        asyncio.run(one)
+
+
+@pytest.mark.parametrize(("kept", "found"), [(_cancels_it, ["-"]), (_reports_it, [])])
+def test_a_kept_coroutine_that_has_not_begun_is_a_way_out_of_who_has_it(
+    alone: Callable[..., Agent], kept: Callable[[Any], Any], found: list[str]
+) -> None:
+    stuck, go = Stuck(), threading.Event()
+
+    def caller(method: Any) -> None:
+        call = method.future(b"1")
+        KEPT.append(kept(call))
+        watch = threading.Thread(target=_runs_what_is_kept, args=(go,), daemon=True, name="watchdog")
+        watch.start()
+        call.result()
+        go.set()
+        watch.join()
+        KEPT.clear()
 
     assert holders(look_at_caller(alone, stuck, caller)) == found
 

@@ -18,9 +18,10 @@ Rules:
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, CoroutineType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -197,7 +198,7 @@ def ended_by(
     kind = type(thing)
     if kind in _CALLED or (kind in compat.COMPILED_FUNCTIONS and type(thing.__self__) is not ModuleType):
         return _ended_by_call(thing, leads, by, named)
-    if kind in GENERATORS and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
+    if (kind in GENERATORS or _is_to_begin(thing)) and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
         held = compat.held_by_coroutine(thing)
         if not by:  # whoever asks for its next item, closes or drops it runs it
             ends = any(map(cancels, names_in(frame.f_code)))
@@ -213,6 +214,11 @@ def ended_by(
     if not by and not issubclass(kind, tuple | list | dict):  # a table of routes is one of requests to come
         ended += tuple(held for one in functions for held in _globals_ended_by_job(one, given, leads))
     return (*ended, *given) if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else ended
+
+
+def _is_to_begin(thing: Any) -> bool:
+    """Whether it is a coroutine that has not begun: who awaits it runs it."""
+    return type(thing) is CoroutineType and inspect.getcoroutinestate(thing) == inspect.CORO_CREATED
 
 
 def _globals_ended_by_job(function: Any, given: Iterable[Any], leads: Leads) -> Iterator[Any]:

@@ -237,14 +237,14 @@ def callables_behind(root: Any) -> Iterator[Any]:
     What a task runs is looked at as that task's: tasks written in Python would show it here, those written in C do not.
     """
     kind = type(root)
-    opened = _inherits_calls(kind) or _is_thread_of_library(kind)
+    opened = inherits_calls(kind) or _is_thread_of_library(kind)
     todo = deque(_attributes(root, kind) if opened else [root] if _calls_what_it_is_given(kind) else ())
     for thing in _each_once(todo):
         if type(thing) in FUNCTIONS:
             yield thing
         elif not is_program_class(type(thing)):
             todo.extend(() if compat.is_task(thing) else _inside(thing))
-        elif thing is not root and _inherits_calls(type(thing)):  # a handler
+        elif thing is not root and inherits_calls(type(thing)):  # a handler
             every = (one for some in methods_of((type(thing),)).values() for one in some)
             yield from (MethodType(one, thing) for one in every if is_own_code(one.__code__))
 
@@ -311,7 +311,7 @@ def _is_thread_of_library(kind: type) -> bool:
     return issubclass(kind, threading.Thread) and _calls_what_it_is_given(kind)
 
 
-def _inherits_calls(kind: type) -> bool:
+def inherits_calls(kind: type) -> bool:
     """Whether a class of the program's own has a base whose objects may call what they were given."""
     return is_program_class(kind) and any(_calls_what_it_is_given(base) for base in kind.__mro__[1:-1])
 

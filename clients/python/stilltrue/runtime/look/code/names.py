@@ -38,6 +38,9 @@ _CANCEL = "cancel"
 _CANCELLING = frozenset({_CANCEL})
 _OF_TIMERS = frozenset({"threading", "Timer", _CANCEL})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH", "SETUP_ASYNC_WITH"})
+RUNS_TEXT = "eval or exec"
+"""Marks code that runs what comes as text."""
+_RUNNING_TEXT = frozenset({"eval", "exec"})
 _MARKING = frozenset(dis.opmap[name] for name in (*_ENTERS, "IMPORT_NAME") if name in dis.opmap)
 CALLING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 
@@ -111,11 +114,13 @@ def is_tested(every: Sequence[Any], index: int) -> bool:
 
 
 def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
-    """:data:`WITH` and :data:`IMPORT` markers of some instructions."""
+    """:data:`WITH`, :data:`IMPORT` and :data:`RUNS_TEXT` markers of some instructions."""
     level = 0
     for one in instructions:
         if one.opname in _ENTERS:
             yield WITH
+        elif one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and one.argval in _RUNNING_TEXT:
+            yield RUNS_TEXT
         elif one.opname == "IMPORT_NAME":
             yield f"{IMPORT}{'.' * level}{one.argval}"
         elif one.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(one.argval) is int:
@@ -125,7 +130,8 @@ def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
 @cached_by_code
 def markers_in(code: CodeType) -> frozenset[str]:
     """The markers of a whole code object."""
-    return frozenset() if _MARKING.isdisjoint(code.co_code[::2]) else frozenset(markers_of(instructions(code)))
+    marked = not (_MARKING.isdisjoint(code.co_code[::2]) and _RUNNING_TEXT.isdisjoint(code.co_names))
+    return frozenset(markers_of(instructions(code))) if marked else frozenset()
 
 
 @cached_by_code

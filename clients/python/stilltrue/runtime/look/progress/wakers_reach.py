@@ -33,4 +33,7 @@ class WakersReach:
         return bool(self._reach.held(roots, ends=True)) or self._found_along(roots, own_reached_by(callback, arguments))
 
     def _found_along(self, roots: tuple[Any, ...], own: ReachableNames) -> bool:
-        return bool(own.names and self._along_names.held((*roots, *own.global_values), own.names))
+        if not own.names:
+            return False
+        found = self._along_names.held((*roots, *own.global_values), own.names)
+        return bool(found.targets) or bool(found.beyond)

@@ -20,6 +20,7 @@ from stilltrue.runtime.look.code.attributes import attribute_of, named_values, v
 from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.names import (
+    RUNS_TEXT,
     names_of_own_timers,
     names_stored_in,
     only_measured_names,
@@ -127,7 +128,7 @@ def own_reached_from(frame: FrameType, ahead: Ahead, within: frozenset[str]) -> 
     code = frame.f_code
     if not is_own_code(code):
         return ReachableNames()
-    begin = ahead.names | ahead.stored | within if ahead.known else None
+    begin = ahead.names | ahead.stored | within | (ahead.markers & {RUNS_TEXT}) if ahead.known else None
     called = [own_reached_by(one) for one in _functions_ahead(frame, ahead)]
     return _together([own_reachable_names(code, frame.f_globals, variables_of(frame).values(), begin), *called])
 

@@ -107,7 +107,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 speaking = True
                 yield _of_globals(text, frame, party=party, owner=task)
             if is_application(frame.f_code):
-                yield Actor(text=text, roots=names_ahead(frame, False).global_values, party=party, owner=task, only_calls=True)
+                yield _of_calls(text, frame, party=party, owner=task)
         if speaking:
             text = f"task {task.get_name()}, which has it in its context: {place.stack()[0]}"
             yield Actor(text=text, roots=context_values(task), party=party, owner=task, ends=True, borrowed=True)
@@ -157,13 +157,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             if ends or (whole_module and frame_may_end(frame)):  # its exit handlers may, once the thread goes on
                 yield _of_globals(text, frame, party=place.party, owner=place.ident)
             if is_application(code) and not whole_module:
-                yield Actor(
-                    text=text,
-                    roots=names_ahead(frame, False).global_values,
-                    party=place.party,
-                    owner=place.ident,
-                    only_calls=True,
-                )
+                yield _of_calls(text, frame, party=place.party, owner=place.ident)
         yield from _dropping(called_at_end_of_thread(place.frames), f"thread {name}", party=place.party, owner=place.ident)
         if carried:
             text = f"thread {name}, which was started with it"
@@ -213,6 +207,12 @@ def _caller_in_library(frame: FrameType, name: str, **of_actor: Any) -> Iterator
 def _of_globals(text: str, frame: FrameType, **of_actor: Any) -> Actor:
     """An actor that uses globals in this frame; ``of_actor``: its other fields."""
     return Actor(text=text, roots=globals_of(frame), ends=True, borrowed=True, led_by=partial(own_reached, frame), **of_actor)
+
+
+def _of_calls(text: str, frame: FrameType, **of_actor: Any) -> Actor:
+    """An actor that calls what the globals lead to that this frame's code uses; ``of_actor``: its other fields."""
+    roots = names_ahead(frame, False).global_values
+    return Actor(text=text, roots=roots, only_calls=True, led_by=partial(own_reached, frame), **of_actor)
 
 
 def _dropping(dropped: Sequence[Any], who: str, **of_actor: Any) -> Iterator[Actor]:

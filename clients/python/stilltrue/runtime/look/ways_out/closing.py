@@ -15,7 +15,7 @@ from stilltrue.runtime.look.suspects import only_servers_of, owners_of
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.acceptors import acceptors
 from stilltrue.runtime.look.ways_out.kinds.closing.closers import ANYTHING, Closer, closers, closers_after_calls, signal_closers
-from stilltrue.runtime.look.ways_out.named_reach import NamedReach
+from stilltrue.runtime.look.ways_out.named_reach import BEYOND, NamedReach
 from stilltrue.runtime.look.ways_out.reach import Reach
 from stilltrue.runtime.waits.wait import SeenWait
 
@@ -58,7 +58,9 @@ class Closing:
                 break
             held: set[int] = set()
             if targets and closer.roots:
-                held = reach.held(closer.roots, ends=True) | along_names.held(closer.roots, closer.names)
+                along = along_names.held(closer.roots, closer.names)
+                held = reach.held(closer.roots, ends=True).union(along.targets)
+                self._doubt(closer, found if along.beyond else ())
             everything = any(root is ANYTHING for root in closer.roots)
             hit = [one for owner in (owned if everything else held) for one in owned[owner]]
             if closer.process:
@@ -76,6 +78,12 @@ class Closing:
         wait = None if one.place.party is None else self._share_waits.get(one.place.party)
         own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
         return own + [owner for place in above for owner in owners_of(place, self._places)]
+
+    def _doubt(self, closer: Closer, suspects: Iterable[Found]) -> None:
+        """The closer's code leads to more objects than a look reads, among which may be what it closes."""
+        for one in suspects:
+            if closer.owner not in self._excluded(one) and closer.progress().by_itself:
+                one.doubt = one.doubt or f"{closer.text}: its code {BEYOND}"
 
     def _add(self, closer: Closer, hit: list[Found]) -> None:
         progress = closer.progress() if hit else NEVER

@@ -69,6 +69,17 @@ class Effects:
         if _progress_of(actor, self._analysis_with_requests).by_itself:
             one.doubt = one.doubt or f"{actor.text}: a future request may wake it"
 
+    def doubt(self, actor: Actor, suspects: Iterable[Found], why: str) -> None:
+        """``actor`` may end the waits of the ``suspects``: ``why`` says what its code does."""
+        for one in suspects:
+            if _is_at(actor, one.place) or (actor.party is not None and actor.party == one.place.party):
+                continue
+            text = f"{actor.text}: its code {why}"
+            progress = _progress_of(actor, self._analysis)
+            if progress.by_itself:
+                one.doubt = one.doubt or text
+            one.add_ways_out(text, progress.parties)
+
     def grow_pool(self, actor: Actor, parties: Iterable[PartyName], found: Mapping[PartyName, Found]) -> None:
         """``actor`` may enlarge the pool of the parties. If it needs others to continue first, they are ways out."""
         for party in parties:

@@ -14,28 +14,42 @@ Rules:
 3. From collections, callables and suspended coroutines it goes to all they hold; from a context, if the code names ``run``;
    from a method of a collection (``find = calls.get``), if it returns items.
 4. Otherwise it passes through what that walk passes through.
+5. Code calls what is in a collection or an attribute that it names (``for session in sessions: session.on_close()``): what that
+   ends counts as well, for all other code of the program's own nothing else.
+6. If there is more along the names than a look reads, anything may be there.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextvars import Context
-from types import FunctionType, MemberDescriptorType
-from typing import Any
+from types import CoroutineType, FunctionType, MemberDescriptorType
+from typing import Any, NamedTuple
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.called_code.indirect_calls import TAKING, items_in
+from stilltrue.runtime.look.called_code.indirect_calls import GENERATORS, TAKING, items_in
+from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
 from stilltrue.runtime.look.called_code.methods import FUNCTION_LIKE
 from stilltrue.runtime.look.called_code.nearby import is_own_class
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, inherited
 from stilltrue.runtime.look.ways_out.reach import Reach, is_open, named_by, referents_of
 
-OBJECTS_MAX = 20_000
-"""Maximum number of objects walked per actor."""
+OBJECTS_MAX = 200_000
+"""Maximum number of objects walked per actor, apart from texts and numbers, and of items read per container."""
+BEYOND = "leads to more objects than a look reads"
+_ATOMS = frozenset({type(None), bool, bytes, float, int, str})
+_CALLED = (*FUNCTIONS, *compat.COMPILED_FUNCTIONS, *GENERATORS, CoroutineType)
+
+
+class NamedTargets(NamedTuple):
+    """The targets that were found, by identity; ``beyond``: why there may be others, as text (rule 6)."""
+
+    targets: Collection[int] = ()
+    beyond: str = ""
 
 
 class NamedReach:
@@ -46,26 +60,42 @@ class NamedReach:
         self._budget = budget
         self._barren: dict[frozenset[str], dict[int, Any]] = {}
         self._classes: dict[tuple[int, frozenset[str]], tuple[type, list[Any], tuple[Any, ...]]] = {}
+        self._known: dict[tuple[frozenset[str], tuple[int, ...]], tuple[tuple[Any, ...], NamedTargets]] = {}
 
-    def held(self, roots: Iterable[Any], names: frozenset[str]) -> set[int]:
-        """The targets (identities) that code with these ``names`` reaches from ``roots``."""
+    def held(self, roots: Iterable[Any], names: frozenset[str], *, only_calls: bool = False) -> NamedTargets:
+        """The targets that code with these ``names`` reaches from ``roots``, or that what it may call there ends.
+
+        ``only_calls``: only the latter.
+        """
+        roots = tuple(roots)
+        if not only_calls:
+            return self._found_from(roots, names, only_calls=False)
+        known = self._known.get(key := (names, tuple(map(id, roots))))  # hundreds of tasks may run the same code
+        if known is None:
+            known = self._known[key] = roots, self._found_from(roots, names, only_calls=True)
+        return known[1]
+
+    def _found_from(self, roots: tuple[Any, ...], names: frozenset[str], *, only_calls: bool) -> NamedTargets:
         barren = self._barren.setdefault(names, {})
         found: set[int] = set()
         seen: dict[int, Any] = {}
         todo = deque(roots)
-        while todo and len(seen) < OBJECTS_MAX and self._budget.step():
+        while todo:
             thing = todo.popleft()
             key = id(thing)
             if key in seen or key in barren:
                 continue
+            if len(seen) >= OBJECTS_MAX or _is_larger(thing) or not self._budget.step():
+                return NamedTargets(found, BEYOND)
             seen[key] = thing  # kept alive, or its identity may be reused
             if self._reach.is_target(thing):
-                found.add(key)
-            else:
-                todo.extend(self._led_to(thing, names))
-        if not found and not todo:
-            barren |= seen
-        return found
+                found |= set() if only_calls else {key}
+                continue
+            if type(thing) in _CALLED:
+                found |= self._reach.ended_if_called(thing)
+            todo.extend(one for one in self._led_to(thing, names) if type(one) not in _ATOMS)
+        barren.update(seen if not found else {})
+        return NamedTargets(found)
 
     def _led_to(self, thing: Any, names: frozenset[str]) -> Iterable[Any]:
         kind = type(thing)
@@ -77,7 +107,7 @@ class NamedReach:
         if self._reach.is_skipped(thing):
             return ()
         taking = kind in compat.COMPILED_FUNCTIONS and thing.__name__ in TAKING
-        near = (thing.__self__,) if taking else named_by(thing)
+        near = (thing.__self__,) if taking else named_by(thing, OBJECTS_MAX)
         if near is not None:
             return near
         if not is_open(thing):
@@ -108,6 +138,12 @@ class NamedReach:
             values = [one for one in named if type(one) not in (*FUNCTION_LIKE, MemberDescriptorType)]
             known = self._classes[id(kind), names] = kind, values, slots
         return known
+
+
+def _is_larger(thing: Any) -> bool:
+    """Whether it is a collection with more items than are read."""
+    kind = next((one for one in (dict, list, tuple, set, frozenset, deque) if issubclass(type(thing), one)), None)
+    return kind is not None and kind.__len__(thing) > OBJECTS_MAX
 
 
 def _is_proxy(kind: type) -> bool:

@@ -177,7 +177,7 @@ class Reach:
                 todo.extend(compat.wrapped_objects(thing) or ())
             elif type(thing) is Context or not self.is_skipped(thing):
                 near = self._names_of(thing)
-                found |= self._ended_if_called(thing)
+                found |= self.ended_if_called(thing)
                 if near is not None:
                     todo.extend(near)
                     found |= self._among_many(thing) if self._named_targets_count or ends else frozenset()
@@ -221,11 +221,11 @@ class Reach:
         if known is None:
             found: set[int] = set()
             for thing in self.objects_behind(root):
-                found |= self._ended_if_called(thing)
+                found |= self.ended_if_called(thing)
             known = self._ended_behind_cache[id(root)] = (root, frozenset(found))
         return known[1]
 
-    def _ended_if_called(self, thing: Any) -> frozenset[int]:
+    def ended_if_called(self, thing: Any) -> frozenset[int]:
         """Rule 2: the targets that one callable ends. Cached per search."""
         known = self._ended_cache.get(id(thing))
         if known is None:
@@ -363,8 +363,11 @@ def _is_anyios_lock(thing: Any) -> bool:
     return type(thing).__name__ in _LOCKS_OF_ANYIO and compat.module_of(type(thing)) == "anyio._backends._asyncio"
 
 
-def named_by(thing: Any) -> Iterable[Any] | None:
-    """The objects that ``thing`` holds by rule 1; None for any other kind of object. Runs none of its code."""
+def named_by(thing: Any, items_max: int = ITEMS_MAX) -> Iterable[Any] | None:
+    """The objects that ``thing`` holds by rule 1; None for any other kind of object. Runs none of its code.
+
+    ``items_max``: the number of items read of a container.
+    """
     kind = type(thing)
     if issubclass(kind, _CALLABLES):
         carried = compat.bound_to(thing)
@@ -375,12 +378,13 @@ def named_by(thing: Any) -> Iterable[Any] | None:
         return _held_by_awaitable(thing)
     if issubclass(kind, dict):
         is_globals = dict.__contains__(thing, "__builtins__")
-        return () if is_globals else [*_first(dict.values(thing)), *_first(dict.keys(thing)), *attributes_of(thing)]
+        items = (*_first(dict.values(thing), items_max), *_first(dict.keys(thing), items_max))
+        return () if is_globals else [*items, *attributes_of(thing)]
     for container in _CONTAINERS:
         if issubclass(kind, container):
-            return [*_first(container.__iter__(thing)), *attributes_of(thing)]
-    items = compat.items_of_array(thing)
-    return compat.wrapped_objects(thing) if items is None else _first(items)
+            return [*_first(container.__iter__(thing), items_max), *attributes_of(thing)]
+    of_array = compat.items_of_array(thing)
+    return compat.wrapped_objects(thing) if of_array is None else _first(of_array, items_max)
 
 
 def _held_by_awaitable(thing: Any) -> Iterable[Any]:
@@ -390,9 +394,9 @@ def _held_by_awaitable(thing: Any) -> Iterable[Any]:
     return () if issubclass(type(thing), asyncio.Task) else [callback for callback, _ in compat.callbacks_after(thing)]
 
 
-def _first(things: Iterable[Any]) -> list[Any]:
+def _first(things: Iterable[Any], items_max: int) -> list[Any]:
     try:
-        return list(islice(things, ITEMS_MAX))
+        return list(islice(things, items_max))
     except RuntimeError:  # it changed during the read
         return []
 

@@ -25,6 +25,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.called_code.ending import clear_caches, ended_by, ends_far
 from stilltrue.runtime.look.called_code.methods import is_program_class
 from stilltrue.runtime.look.called_code.reachable_names import ReachableNames
+from stilltrue.runtime.look.code.names import RUNS_TEXT
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, streams_of
 from stilltrue.runtime.look.ways_out import actors, timers_and_callbacks
@@ -39,7 +40,7 @@ from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
 from stilltrue.runtime.look.ways_out.kinds.share_holders import ShareHolders
 from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
-from stilltrue.runtime.look.ways_out.named_reach import NamedReach
+from stilltrue.runtime.look.ways_out.named_reach import NamedReach, NamedTargets
 from stilltrue.runtime.look.ways_out.proved import without_proved
 from stilltrue.runtime.look.ways_out.reach import Reach, named_by
 from stilltrue.runtime.look.ways_out.unheld import Unheld
@@ -190,7 +191,9 @@ class Search:
             if not self._budget.large_step():
                 break
             every = {*by_handle, *by_awaiter, *by_context} if _inspects_all_objects(actor) else ()
-            for held in every or _held_by(actor, reach, along_names):
+            those = _held_by(actor, reach, along_names)
+            effects.doubt(actor, found.values() if those.beyond else (), those.beyond)
+            for held in every or those.targets:
                 effects.end(actor, without_proved(by_handle.get(held, []), held, actor, self._proved))
                 effects.end_through_awaiters(actor, by_awaiter.get(held, []))
                 effects.end_through_contexts(actor, by_context.get(held, []))
@@ -346,15 +349,19 @@ def _reads(called: Any, arguments: Iterable[Any], kept: ShareHolders) -> bool:
     return not any(map(kept.is_share, notified))
 
 
-def _held_by(actor: Actor, reach: Reach, along_names: NamedReach) -> set[int]:
+def _held_by(actor: Actor, reach: Reach, along_names: NamedReach) -> NamedTargets:
     """The targets that an actor holds, or that something it may call ends."""
     if actor.only_calls:
-        return reach.ended_by_calls(actor.roots)
+        names = actor.led_by().names
+        called = along_names.held(actor.roots, names, only_calls=True)
+        beyond = called.beyond or ("runs what comes as text" if RUNS_TEXT in names else "")
+        return NamedTargets(reach.ended_by_calls(actor.roots).union(called.targets), beyond)
     held = reach.held(actor.roots, ends=actor.ends, borrowed=actor.borrowed)
     led = actor.led_by() if actor.ends else ReachableNames()
     if not any(map(ends_far, led.names)):
-        return held
-    return held | along_names.held((*actor.roots, *led.handed_on, *_shown_by_library(led.names)), led.names)
+        return NamedTargets(held)
+    further = along_names.held((*actor.roots, *led.handed_on, *_shown_by_library(led.names)), led.names)
+    return NamedTargets(held.union(further.targets), further.beyond)
 
 
 def _shown_by_library(names: frozenset[str]) -> list[Any]:

@@ -52,6 +52,8 @@ class LeadingObjects:
     """By the names of what ends a wait: who stands for requests to come; hundreds of threads may wait alike."""
     looking: dict[tuple[int | Task, frozenset[str]], bool] = field(default_factory=dict)
     """Likewise, by a running thread or a sleeping task as well: whether it only looks."""
+    kept: dict[frozenset[str], frozenset[str] | None] = field(default_factory=dict)
+    """Likewise: the attributes by which such a wait may be ended unnamed (:mod:`.kept_functions`)."""
     unknown: set[int] = field(default_factory=set)
     """Objects with an unknown holder."""
     is_whole: bool = True

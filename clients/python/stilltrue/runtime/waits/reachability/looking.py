@@ -52,7 +52,7 @@ _MODULES = frozenset({"collections", "datetime", "logging", "math", "random", "s
 _PLAIN = (bool, bytes, Counter, datetime, deque, dict, float, frozenset, int, list, set, str, timedelta, tuple)
 _OF_WAITS = ("builtins", "threading", "queue", "_thread", "_queue")
 _BASES = (*_OF_WAITS, "abc", "enum", "typing", "collections")
-_METACLASSES = (type, ABCMeta, EnumMeta)
+METACLASSES = (type, ABCMeta, EnumMeta)
 _CALLING_BACK = frozenset(
     {"map", "filter", "iter", "reduce", "__import__", "eval", "exec", "compile", "input", "breakpoint", "type"}
 )
@@ -71,8 +71,14 @@ _OF_BLOCKS = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
 _MAKING = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__call__"})
 
 
-def only_looks(frames: Sequence[FrameType], waking: frozenset[str], functions: Iterable[FunctionType]) -> bool:
-    """Whether who has these frames ends no wait. ``waking``: what ends it; ``functions``: all of the process."""
+def only_looks(
+    frames: Sequence[FrameType], waking: frozenset[str], functions: Iterable[FunctionType], kept: frozenset[str] = frozenset()
+) -> bool:
+    """Whether who has these frames ends no wait.
+
+    ``waking``: what ends it; ``functions``: all of the process; ``kept``: the names of attributes that are functions which may
+    end it.
+    """
     own = [one for one in frames if one.f_code.co_filename not in _WAITS and one.f_code is not asyncio.sleep.__code__]
     if not own or not all(is_own_code(one.f_code) for one in own):
         return False
@@ -80,7 +86,7 @@ def only_looks(frames: Sequence[FrameType], waking: frozenset[str], functions: I
         return False
     program = _Program(functions, own)
     codes = program.reached_by(own)
-    if codes is None or any(not waking.isdisjoint(names) for _, names in codes):
+    if codes is None or any(not (waking | kept).isdisjoint(names) for _, names in codes):
         return False
     if WITH_ITS_WAITER in waking and not completes_only_own([code for code, _ in codes]):
         return False
@@ -200,7 +206,7 @@ class _Program:
 
 def _are_of_library(names: frozenset[str]) -> bool:
     """Whether there is an object with a method of one of these names that a library has written, which may call anything."""
-    kinds = (one for one in objects_of(frozenset(_METACLASSES)) if issubclass(type(one), type)) if names else ()
+    kinds = (one for one in objects_of(frozenset(METACLASSES)) if issubclass(type(one), type)) if names else ()
     having = frozenset(one for one in kinds if any(_is_of_library(one, name) for name in names))
     with no_collection:
         return bool(having) and any(True for _ in objects_of(having))
@@ -226,7 +232,7 @@ def _global(name: str, space: dict[str, Any]) -> Any:
 def _made_by(kind: type) -> list[FunctionType] | None:
     """What runs when an object of a class of the application's own is made; None if that is not known."""
     bases = type.__getattribute__(kind, "__mro__")
-    if type(kind) not in _METACLASSES or not all(is_of_own_module(one) or compat.module_of(one) in _BASES for one in bases):
+    if type(kind) not in METACLASSES or not all(is_of_own_module(one) or compat.module_of(one) in _BASES for one in bases):
         return None
     every = (type.__getattribute__(one, "__dict__").get(name) for one in bases for name in _MAKING)
     return [one for one in every if type(one) is FunctionType and is_own_code(one.__code__)]

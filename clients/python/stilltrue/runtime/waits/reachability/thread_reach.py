@@ -152,7 +152,7 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
         found.is_whole = False
     else:
         with_dictionaries = [object.__getattribute__(one, "__dict__") for one in compat.threads().values()]
-        _read_frames(found, Counter(), known_only=True)  # reading attributes creates __dict__ objects, here before they count
+        read_frames(found, Counter(), known_only=True)  # reading attributes creates __dict__ objects, here before they count
         del with_dictionaries
         found.loops = read_loops(running, lambda: census()[1])
         functions, paused = census()
@@ -160,7 +160,7 @@ def leading_to(wanted: Iterable[OwnRef], running: Frames, until: float) -> Leadi
         del functions, paused
         _lead(found, [one for one in (weak() for weak in wanted) if one is not None])
         found.keeps_generators = bool(found.finalized) or any(map(_runs_when_dropped, found.things.values()))
-        _read_frames(found, Counter(), known_only=False)
+        read_frames(found, Counter(), known_only=False)
         codes = [code for _, code, _ in found.functions]
         codes += [frame.f_code for frames in running.values() for frame in frames]
         any_code = any(comes_by_anything(code) for code in codes) or lists_under_another_name(found.own)
@@ -403,7 +403,7 @@ def _is_running(frame: FrameType, found: LeadingObjects) -> bool:
 # -- frames (rules 1 and 3) --------------------------------------------------------------------------------------------
 
 
-def _read_frames(found: LeadingObjects, known: Counter[int], *, known_only: bool) -> None:
+def read_frames(found: LeadingObjects, known: Counter[int], *, known_only: bool) -> None:
     """Count the references from threads' frames and, unless ``known_only``, record the threads that reach the objects."""
     for ident, frames in found.running.items():
         leads = not known_only and not is_idle_feeder(frames)
@@ -563,7 +563,7 @@ def _never_accounted_for(found: LeadingObjects) -> list[int]:
         if not left or time.thread_time() > found.until:
             break
         time.sleep(seconds)
-        _read_frames(found, Counter(), known_only=False)
+        read_frames(found, Counter(), known_only=False)
         left = _not_accounted_for(found)
     return left
 
@@ -571,7 +571,7 @@ def _never_accounted_for(found: LeadingObjects) -> list[int]:
 def _not_accounted_for(found: LeadingObjects) -> list[int]:
     """The objects to which an unknown holder refers."""
     known, again = Counter[int](), Counter[int]()
-    _read_frames(found, known, known_only=True)
+    read_frames(found, known, known_only=True)
     found.things[_PROBE] = object()
     keys, things = list(found.things), list(found.things.values())
     holders = [*things, *found.holders.values()]
@@ -579,7 +579,7 @@ def _not_accounted_for(found: LeadingObjects) -> list[int]:
         read: list[Any] = list(
             chain(map(sys.getrefcount, things), map(gc.get_referents, holders), map(weakref.getweakrefs, things))
         )
-    _read_frames(found, again, known_only=True)
+    read_frames(found, again, known_only=True)
     del found.things[_PROBE]
     if again != known:
         return keys

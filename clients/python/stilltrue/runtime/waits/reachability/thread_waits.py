@@ -51,6 +51,7 @@ from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task, where_is
 from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
 from stilltrue.runtime.waits.reachability.idle_loops import is_idle
+from stilltrue.runtime.waits.reachability.kept_functions import names_of_kept
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.looking import only_looks
 from stilltrue.runtime.waits.reachability.loops.stopped_loops import RUNNING_LOOPS
@@ -274,6 +275,7 @@ def _proved_at_once(waiting: Mapping[T, OwnRef], until: float) -> dict[T, Proof]
         return None
     reached = {who: reached_by((id(one()) for one in those), found) for who, those in wanted.items()}
     found.things.clear()
+    found.holders.clear()
     try:
         reached = {who: _with_others_acts(those, who, found) for who, those in reached.items()}
     finally:
@@ -340,9 +342,11 @@ def _looking_among(
     new = [one for one in others if (one, waking) not in known]
     every = ((one, found.running.get(one, ()) if isinstance(one, int) else stack_of_task(one).frames) for one in new)
     running = [(one, frames) for one, frames in every if _runs(one, frames)]
-    functions = census()[0] if running else []
     known.update({(one, waking): False for one in new})
-    known.update({(one, waking): only_looks(frames, waking, functions) for one, frames in running})
+    kept = names_of_kept(waking, found) if running else None
+    functions = [] if kept is None else census()[0]
+    if kept is not None:
+        known.update({(one, waking): only_looks(frames, waking, functions, kept) for one, frames in running})
     return frozenset(one for one in others if known[one, waking])
 
 

@@ -48,5 +48,6 @@ class GroupStarters:
         if not (own.any_code or own.any_name) and _STARTING.isdisjoint(own.names | led.names):
             return []
         roots = (*actor.roots, *own.global_values, *led.handed_on)
-        held = self._reach.held(roots, ends=True) | self._along_names.held(roots, led.names)
+        along = self._along_names.held(roots, led.names)
+        held = self._parties.keys() if along.beyond else self._reach.held(roots, ends=True).union(along.targets)
         return list(dict.fromkeys(party for group in sorted(held) for party in self._parties[group]))

@@ -32,6 +32,7 @@ _EVERYTHING = frozenset(
     {"_current_frames", "get_objects", "get_referrers", "_active", "__subclasses__", "f_globals", "f_locals"}
 )
 """Application code that mentions one of these may reach any object, or objects of any class."""
+_BY_ADDRESS = frozenset({"cast", "from_address"})
 ANYTHING = (_ANYWHERE | _EVERYTHING | {"enumerate", "import_from_string", "namedAny", "locate"}) - {"modules"}
 """The names of functions that give access to any global or object."""
 _PAUSED = (GeneratorType, CoroutineType, AsyncGeneratorType)
@@ -60,6 +61,8 @@ def comes_by_anything(code: CodeType) -> bool:
     if not is_own_code(code):
         return False
     if not _EVERYTHING.isdisjoint(code.co_names) or not _EVERYTHING.isdisjoint(looked_up(code)):
+        return True
+    if "py_object" in code.co_names and not _BY_ADDRESS.isdisjoint(code.co_names):
         return True
     asked = instructions_of(code) if "enumerate" in code.co_names else ()
     return any(one.opname in ATTRIBUTES and one.argval == "enumerate" for one in asked)
