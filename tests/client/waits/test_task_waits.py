@@ -666,6 +666,56 @@ def test_consumers_park_if_the_main_task_waits_for_anything_else(alone: Callable
             time.sleep(0.2)
 
 
+class _Service:
+    """One that serves until it is stopped, which nobody does."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+
+    async def serve(self) -> None:
+        await self.stopping.wait()
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+
+async def _serves() -> None:
+    service = _Service()
+    await asyncio.gather(asyncio.create_task(service.serve(), name="left"))
+
+
+async def _serves_until_the_first_ends() -> None:
+    stop = asyncio.Event()
+    await asyncio.wait([asyncio.create_task(stop.wait(), name="left")], return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _stops_what_has_ended() -> None:
+    service = _Service()
+    await asyncio.create_task(service.serve(), name="left")
+    service.stop()
+
+
+@pytest.mark.parametrize("main", [_serves, _serves_until_the_first_ends])
+@pytest.mark.parametrize("search", [True, False], ids=["search", "cut"])
+def test_a_service_that_nobody_stops_parks_though_who_awaits_it_has_it(
+    alone: Callable[..., Agent], main: Main, search: bool
+) -> None:
+    """Whether the cut proves it first, or the search between cuts."""
+    agent = alone("here")
+    with running(main):
+        for _ in range(6):
+            if search:
+                agent._observer.searchers.search(time.time())
+            assert "left" not in waits_of(report_of(agent))
+            time.sleep(0.1)
+
+
+def test_who_goes_on_to_stop_what_it_awaits_waits_for_it_and_it_for_that(alone: Callable[..., Agent]) -> None:
+    agent = alone("here")
+    with running(_stops_what_has_ended):
+        assert len(waits_of(report_when(agent, lambda report: "left" in waits_of(report)))["left"]) == 1
+
+
 async def _gathers_for_some_time() -> None:
     await asyncio.wait_for(_gathers(), FAR_SECONDS)
 

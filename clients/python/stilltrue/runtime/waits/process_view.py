@@ -39,6 +39,7 @@ from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.reachability.loops.stopped_loops import has_stopped
 from stilltrue.runtime.waits.reachability.loops.waking import completes_its_own, depends_on_others
+from stilltrue.runtime.waits.reachability.serving import serves_until_stopped
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, without_parked
 from stilltrue.runtime.waits.registry import is_of_shells, resolve
 from stilltrue.runtime.waits.resolvers.event_loops.cycles import tasks_in_cycles
@@ -138,7 +139,8 @@ class LiveProcessView:
     @CachedAttribute
     def _unparked(self) -> Mapping[int, SeenWait]:
         frames = {ident: one.frames for ident, one in self.stacks().items()}
-        return without_parked(self._signalled, frames, self._depended_on())
+        waits = {ident: wait for ident, wait in self._signalled.items() if not serves_until_stopped(frames.get(ident, ()))}
+        return without_parked(waits, frames, self._depended_on())
 
     def unexplained(self) -> list[CallStack]:
         """The first threads that wait for a signal of unknown parties."""

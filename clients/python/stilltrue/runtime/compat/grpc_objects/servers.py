@@ -35,6 +35,8 @@ _AWAITS_GRACE = next((one for one in _server._stop.__code__.co_consts if isinsta
 """The function in which a threaded server waits for the end of its grace period."""
 AIO_STOP: CodeType = _aio_server.Server.stop.__code__
 _AIO_SERVER, _AIO_CALL, _AIO_RESOLVER = "AioServer", "RPCState", "_MethodResolver"
+_INNER_SERVERS = {"grpc._server": "_state", "grpc.aio._server": "_server"}
+"""By module of the application's server object: the attribute with the server as gRPC keeps it."""
 
 
 def seconds_left(submitted: Iterable[Any]) -> float | None:
@@ -83,8 +85,14 @@ def _has_items(pool: Any) -> bool:
 
 def is_stopping_server(server: Any) -> bool:
     """As :func:`is_stopping`, for the application's server object."""
-    inner = {"grpc._server": "_state", "grpc.aio._server": "_server"}.get(module_of(type(server)))
+    inner = _INNER_SERVERS.get(module_of(type(server)))
     return inner is not None and is_stopping(getattr(server, inner, None))
+
+
+def is_running_server(thing: Any) -> bool:
+    """Whether it is a server object of the application's, started and not asked to stop."""
+    inner = _INNER_SERVERS.get(module_of(type(thing)))
+    return inner is not None and hasattr(thing, inner) and not is_stopping(getattr(thing, inner))
 
 
 def _shows_stop(part: Any) -> bool:

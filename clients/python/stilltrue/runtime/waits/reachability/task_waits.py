@@ -14,7 +14,9 @@ Rules:
    that is doubt.
 5. Tasks park if only they can reach what they wait for, one alone or several, such as idle workers at a queue that is never
    fed. They never do anything again, which may be intended, so they do not count as waiting. A task that awaits tasks
-   (``gather``, ``wait``) does not park, as it goes on when they do. Nor does a task that another of them is about to wake.
+   (``gather``, ``wait``) does not park, as it goes on when they do. But one that only has the object in a variable, and whose
+   code goes on to end no such wait, does not count for a task that none but such tasks can wake. Nor does a task park that
+   another of them is about to wake.
 6. A task never parks at a full queue, or stream of anyio's, at a barrier, or while it waits for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of
    another that completes futures: it reads the answers, and waits for one. Such a task is considered whether or not another
@@ -50,6 +52,7 @@ from stilltrue.runtime.waits.reachability.loops.waking import (
     depends_on_others,
     forget_objects,
     is_to_wake,
+    may_end,
     takes_item,
 )
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
@@ -163,7 +166,7 @@ class TaskWaits:
         for ender in reaching:
             self._candidate(ender, now)
         asked = {task: one for one in self._candidates.values() if (task := one.task()) is not None}
-        proved = {task: frozenset(found) for task, one in asked.items() if (found := one.proved())}
+        proved = _without_mere_awaiters({task: frozenset(found) for task, one in asked.items() if (found := one.proved())})
         parking = parked(proved)
         consumers = _consumers_to_end(parking)
         parking -= consumers
@@ -289,6 +292,22 @@ def _proved(found: References, budget: Budget) -> dict[Task, frozenset[int | Tas
         if reachers:
             proved[task] = frozenset(reachers)
     return proved
+
+
+def _without_mere_awaiters(proved: Mapping[Task, frozenset[int | Task]]) -> dict[Task, frozenset[int | Task]]:
+    """``proved``, with itself as the only ender of a task whose others only wait for ends of tasks (rule 5)."""
+    try:
+        alone = {task for task, enders in proved.items() if _only_others_await(task, enders)}
+    finally:
+        forget_objects()
+    return {task: frozenset((task,)) if task in alone else enders for task, enders in proved.items()}
+
+
+def _only_others_await(task: Task, enders: frozenset[int | Task]) -> bool:
+    if takes_item(task) or depends_on_others(task) or completes_its_own(task):
+        return False
+    others = [one for one in enders if one is not task]
+    return all(not isinstance(one, int) and _awaits_tasks(one) and not may_end(one, task) for one in others)
 
 
 def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:

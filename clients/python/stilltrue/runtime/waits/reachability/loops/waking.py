@@ -64,6 +64,12 @@ def is_to_wake(task: Task, waiting: Task) -> bool:
     return bool(waking) and any(may_wake(frame, waking, thing) for frame in _frames_of(task))
 
 
+def may_end(task: Task, waiting: Task) -> bool:
+    """Whether the rest of ``task``'s code mentions what ends the wait of ``waiting``, or that is not known."""
+    ending = names_ending(waiting)
+    return not ending or any(not ending.isdisjoint(mentioned_ahead(frame)) for frame in _frames_of(task))
+
+
 def may_wake(frame: FrameType, waking: frozenset[str], thing: object) -> bool:
     """Whether the rest of a frame's code mentions an operation of ``waking`` for ``thing``, or for what is not known."""
     found = woken_ahead(frame, waking)
