@@ -71,6 +71,25 @@ def running(main: Main) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def running_as_main_task(main: Main) -> Iterator[None]:
+    """As :func:`running`, but ``main`` is the task that runs the loop."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    begun = threading.Event()
+
+    async def outermost() -> None:
+        loops.append(asyncio.get_running_loop())
+        loops[0].call_later(0.1, begun.set)
+        await main()
+
+    def run() -> None:
+        with suppress(asyncio.CancelledError):
+            asyncio.run(outermost())
+
+    with _started(threading.Thread(target=run, name="loop", daemon=True), begun, loops):
+        yield
+
+
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         if not compat.is_grpc_task(task):  # its core would write to the memory of a cancelled one
@@ -689,20 +708,38 @@ async def _serves_until_the_first_ends() -> None:
     await asyncio.wait([asyncio.create_task(stop.wait(), name="left")], return_when=asyncio.FIRST_COMPLETED)
 
 
+async def _stops_in_any_case() -> None:
+    service = _Service()
+    serving = asyncio.create_task(service.serve(), name="left")
+    try:
+        await serving
+    finally:
+        service.stopping.set()
+
+
+async def _stops_in_any_case_by_a_method() -> None:
+    service = _Service()
+    serving = asyncio.create_task(service.serve(), name="left")
+    try:
+        await serving
+    finally:
+        service.stop()
+
+
 async def _stops_what_has_ended() -> None:
     service = _Service()
     await asyncio.create_task(service.serve(), name="left")
     service.stop()
 
 
-@pytest.mark.parametrize("main", [_serves, _serves_until_the_first_ends])
+@pytest.mark.parametrize("main", [_serves, _serves_until_the_first_ends, _stops_in_any_case, _stops_in_any_case_by_a_method])
 @pytest.mark.parametrize("search", [True, False], ids=["search", "cut"])
 def test_a_service_that_nobody_stops_parks_though_who_awaits_it_has_it(
     alone: Callable[..., Agent], main: Main, search: bool
 ) -> None:
     """Whether the cut proves it first, or the search between cuts."""
     agent = alone("here")
-    with running(main):
+    with running_as_main_task(main):
         for _ in range(6):
             if search:
                 agent._observer.searchers.search(time.time())
@@ -712,7 +749,7 @@ def test_a_service_that_nobody_stops_parks_though_who_awaits_it_has_it(
 
 def test_who_goes_on_to_stop_what_it_awaits_waits_for_it_and_it_for_that(alone: Callable[..., Agent]) -> None:
     agent = alone("here")
-    with running(_stops_what_has_ended):
+    with running_as_main_task(_stops_what_has_ended):
         assert len(waits_of(report_when(agent, lambda report: "left" in waits_of(report)))["left"]) == 1
 
 

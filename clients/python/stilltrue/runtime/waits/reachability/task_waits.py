@@ -15,8 +15,9 @@ Rules:
 5. Tasks park if only they can reach what they wait for, one alone or several, such as idle workers at a queue that is never
    fed. They never do anything again, which may be intended, so they do not count as waiting. A task that awaits tasks
    (``gather``, ``wait``) does not park, as it goes on when they do. But one that only has the object in a variable, and whose
-   code goes on to end no such wait, does not count for a task that none but such tasks can wake. Nor does a task park that
-   another of them is about to wake.
+   code goes on to end no such wait, does not count for a task that none but such tasks can wake. (The loop's main task may do
+   so where an interruption leads as well: :mod:`~stilltrue.runtime.waits.reachability.loops.cleanup`.) Nor does a task park
+   that another of them is about to wake.
 6. A task never parks at a full queue, or stream of anyio's, at a barrier, or while it waits for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of
    another that completes futures: it reads the answers, and waits for one. Such a task is considered whether or not another
@@ -45,6 +46,7 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import runs_loop
 from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT
+from stilltrue.runtime.waits.reachability.loops.cleanup import only_cleans_up
 from stilltrue.runtime.waits.reachability.loops.crossed_tasks import CrossedTasks, crossed
 from stilltrue.runtime.waits.reachability.loops.waking import (
     awaits_grpc,
@@ -53,6 +55,7 @@ from stilltrue.runtime.waits.reachability.loops.waking import (
     forget_objects,
     is_to_wake,
     may_end,
+    names_ending,
     takes_item,
 )
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
@@ -307,7 +310,11 @@ def _only_others_await(task: Task, enders: frozenset[int | Task]) -> bool:
     if takes_item(task) or depends_on_others(task) or completes_its_own(task):
         return False
     others = [one for one in enders if one is not task]
-    return all(not isinstance(one, int) and _awaits_tasks(one) and not may_end(one, task) for one in others)
+    return all(not isinstance(one, int) and _awaits_tasks(one) and not _goes_on_to_end(one, task) for one in others)
+
+
+def _goes_on_to_end(one: Task, waiting: Task) -> bool:
+    return may_end(one, waiting) and not (runs_loop(one) and only_cleans_up(one, names_ending(waiting)))
 
 
 def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
