@@ -747,6 +747,21 @@ def test_a_service_that_nobody_stops_parks_though_who_awaits_it_has_it(
             time.sleep(0.1)
 
 
+def test_a_task_that_another_than_the_main_task_awaits_does_not_park(alone: Callable[..., Agent]) -> None:
+    """Such as a call that is served, whose caller waits."""
+    agent = alone("here")
+
+    async def main() -> None:
+        background = asyncio.create_task(_serves(), name="right")
+        await asyncio.sleep(FAR_SECONDS)
+        background.cancel()
+
+    with running_as_main_task(main):
+        agent.parties  # noqa: B018
+        report = report_when(agent, lambda report: "left" in waits_of(report))
+        assert waits_of(report)["left"] == {"right"}
+
+
 def test_who_goes_on_to_stop_what_it_awaits_waits_for_it_and_it_for_that(alone: Callable[..., Agent]) -> None:
     agent = alone("here")
     with running_as_main_task(_stops_what_has_ended):

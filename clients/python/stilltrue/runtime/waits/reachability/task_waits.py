@@ -14,10 +14,10 @@ Rules:
    that is doubt.
 5. Tasks park if only they can reach what they wait for, one alone or several, such as idle workers at a queue that is never
    fed. They never do anything again, which may be intended, so they do not count as waiting. A task that awaits tasks
-   (``gather``, ``wait``) does not park, as it goes on when they do. But one that only has the object in a variable, and whose
-   code goes on to end no such wait, does not count for a task that none but such tasks can wake. (The loop's main task may do
-   so where an interruption leads as well: :mod:`~stilltrue.runtime.waits.reachability.loops.cleanup`.) Nor does a task park
-   that another of them is about to wake.
+   (``gather``, ``wait``) does not park, as it goes on when they do. But the loop's main task, or one for which only that waits,
+   does not count for a task that none but such tasks can wake, if it has the object in a variable and its code goes on to end
+   no such wait. (The main task may do so where an interruption leads as well:
+   :mod:`~stilltrue.runtime.waits.reachability.loops.cleanup`.) Nor does a task park that another of them is about to wake.
 6. A task never parks at a full queue, or stream of anyio's, at a barrier, or while it waits for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of
    another that completes futures: it reads the answers, and waits for one. Such a task is considered whether or not another
@@ -95,7 +95,10 @@ class _Candidate:
 
     def proved(self) -> tuple[int | Task, ...]:
         """The tasks and threads that can end it, if each is still where it was (rule 3); empty if unknown."""
-        return self._proved_between_cuts() or self.proved_at_cut()
+        found, at_cut = self._proved_between_cuts(), self.proved_at_cut()
+        if found == (self.task(),) and at_cut and all(map(_awaits_tasks, at_cut)):
+            return at_cut  # those who wait for its end, and have the object in a variable
+        return found or at_cut
 
     def proved_at_cut(self) -> tuple[Task, ...]:
         """The tasks that can end it, as a cut has found."""
@@ -310,11 +313,27 @@ def _only_others_await(task: Task, enders: frozenset[int | Task]) -> bool:
     if takes_item(task) or depends_on_others(task) or completes_its_own(task):
         return False
     others = [one for one in enders if one is not task]
-    return all(not isinstance(one, int) and _awaits_tasks(one) and not _goes_on_to_end(one, task) for one in others)
+    return all(not isinstance(one, int) and _only_awaits(one, task) for one in others)
 
 
-def _goes_on_to_end(one: Task, waiting: Task) -> bool:
-    return may_end(one, waiting) and not (runs_loop(one) and only_cleans_up(one, names_ending(waiting)))
+def _only_awaits(one: Task, waiting: Task) -> bool:
+    """Whether ``one`` waits for tasks, on behalf of the main task alone, and does not go on to end the wait of ``waiting``."""
+    if not _awaits_tasks(one) or not _is_for_main_task(one):
+        return False
+    return not may_end(one, waiting) or (runs_loop(one) and only_cleans_up(one, names_ending(waiting)))
+
+
+def _is_for_main_task(task: Task) -> bool:
+    """Whether only the main task of the loop waits for it, itself or through others: no call that is served, for one."""
+    todo, seen = [task], {task}
+    while todo:
+        one = todo.pop()
+        above = list(awaiters(one, through_shields=True))
+        if not above and not runs_loop(one):
+            return False
+        todo += [each for each in above if each not in seen]
+        seen.update(above)
+    return True
 
 
 def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
