@@ -32,6 +32,8 @@ _TAKEN = {"LOAD_ATTR": 1, "LOAD_METHOD": 1, "BINARY_SUBSCR": 2, "CALL_FUNCTION_E
 """By other instructions that may call Python code: the number of values that it takes over; ``**options`` are one more."""
 _LEAVES = "WITH_EXCEPT_START"
 _KEPT_AT = _CALLS | _TAKEN.keys() | {"PRECALL", "CACHE", "FOR_ITER", _LEAVES} | _ENTERS
+_IS_NATIVE = sys.version_info >= (3, 11)
+"""Whether the instructions are the interpreter's own, not translated: only these have heights."""
 _SKIPS_CACHES = sys.version_info < (3, 13)
 """Whether a frame that has called Python code stands at the last ``CACHE`` behind the call."""
 
@@ -47,7 +49,7 @@ def kept_in_call(code: CodeType, at: int, *, compiled: bool) -> int | None:
 @cached_by_code
 def _kept(code: CodeType, at: int) -> tuple[int | None, int | None]:
     """The numbers in a call of Python code by the interpreter itself, and in one of compiled code."""
-    every = tuple(instructions(code)) if opname_at(code, at) in _KEPT_AT else ()
+    every = tuple(instructions(code)) if _IS_NATIVE and opname_at(code, at) in _KEPT_AT else ()
     index = next((number for number in range(len(every) - 1, -1, -1) if every[number].offset <= at), None)
     heights = heights_of(code) if every else None
     if index is None or heights is None:
