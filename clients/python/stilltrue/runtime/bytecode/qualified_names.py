@@ -27,14 +27,17 @@ def _codes_of(file: str) -> Iterator[tuple[CodeType, str]]:
             names: dict[str, Any] = ModuleType.__getattribute__(module, "__dict__")
             name, own = names.get("__name__"), names.get("__file__")
             if type(name) is str and (file == f"<frozen {name}>" or (type(own) is str and own == file)):
-                yield from _codes_in(list(names.values()), name)
+                yield from _codes_in(list(names.values()), name, set())
 
 
-def _codes_in(things: list[Any], module: str) -> Iterator[tuple[CodeType, str]]:
+def _codes_in(things: list[Any], module: str, seen: set[int]) -> Iterator[tuple[CodeType, str]]:
+    """``seen``: the classes, by identity, that were read; a class may refer to itself."""
     for thing in things:
         if issubclass(type(thing), type):
-            if thing.__module__ in (module, "_frozen_importlib"):  # the latter: its classes do not know its later name
-                yield from _codes_in(list(type.__getattribute__(thing, "__dict__").values()), module)
+            # "_frozen_importlib": its classes do not know its later name
+            if id(thing) not in seen and thing.__module__ in (module, "_frozen_importlib"):
+                seen.add(id(thing))
+                yield from _codes_in(list(type.__getattribute__(thing, "__dict__").values()), module, seen)
             continue
         inner = (
             thing.fget if type(thing) is property else thing.__func__ if type(thing) in (staticmethod, classmethod) else thing
