@@ -16,7 +16,10 @@ _OF_EACH_KIND = {
     "files": {"filelock_315"},
     "left behind": {"left_lock", "fork_lock", "executor_after_fork"},
     "libraries": {"prometheus_1076", "marin_4098", "crawler_stream", "prefect_7897", "clustershell_145"},
-    "locks": {"lock_signals", "keyed_locks", "exit_stack", "rich_90", "nested_permits", "generator_lock"},
+    "locks": {
+        "lock_signals", "keyed_locks", "exit_stack", "rich_90", "nested_permits", "generator_lock", "dspace_6",
+        "readers_and_writers",
+    },
     "loops": {"aiomqtt_174", "first_results", "asgiref_calls_back", "tasks_in_circle", "loop_in_lock", "client_loop"},
     "pools": {"requests_3461", "redis_aio_pool", "queue_pool"},
     "pools of processes": {"pool_after_fork", "opensfm_190", "cpython_115634"},
@@ -24,7 +27,7 @@ _OF_EACH_KIND = {
         "child_calls_back", "aio_child_calls_back", "shared_locks_crossed", "worker_barrier", "ansible_3991", "fork_with_lock",
     },
     "calls": {"approvals", "bottle_757", "rpc_reader"},
-    "calls of tasks": {"aio_both_read", "aio_feeder", "aio_single_flight", "aio_event_flight", "grpc_34530"},
+    "calls of tasks": {"aio_both_read", "aio_feeder", "aio_single_flight", "aio_event_flight", "asyncmy_157", "grpc_34530"},
     "signals": {"full_queues", "barrier", "computer_vision_46", "lost_wakeup", "stop_joins", "failed_thread"},
 }  # fmt: skip
 OF_A_LANDING = _FIRST.union(*_OF_EACH_KIND.values())

@@ -96,8 +96,8 @@ class _Candidate:
     def proved(self) -> tuple[int | Task, ...]:
         """The tasks and threads that can end it, if each is still where it was (rule 3); empty if unknown."""
         found, at_cut = self._proved_between_cuts(), self.proved_at_cut()
-        if found == (self.task(),) and at_cut and all(map(_awaits_tasks, at_cut)):
-            return at_cut  # those who wait for its end, and have the object in a variable
+        if found and at_cut and all(map(_awaits_tasks, set(at_cut).difference(found))):
+            return at_cut  # the others wait for ends of tasks, and have the object in a variable
         return found or at_cut
 
     def proved_at_cut(self) -> tuple[Task, ...]:
