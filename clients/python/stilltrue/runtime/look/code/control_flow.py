@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
 from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jump
@@ -51,3 +51,19 @@ class ControlFlow:
             found.append(handler)
             handler = self.handler_of.get(handler)
         return found
+
+    def reached(self, begin: Iterable[int]) -> set[int]:
+        """The instructions that may be executed from any of ``begin`` on, themselves and handlers of exceptions included."""
+        todo = list(begin)
+        seen = set(todo)
+        while todo:
+            index = todo.pop()
+            more = {*self.following(index), *self.handlers(index)} - seen
+            seen |= more
+            todo += more
+        return seen
+
+    def names(self, indexes: Iterable[int]) -> frozenset[str]:
+        """The names in some instructions; one instruction of CPython 3.13 may have two."""
+        of_each = (one if type(one) is tuple else (one,) for one in (self._every[index].argval for index in indexes))
+        return frozenset(name for names in of_each for name in names if type(name) is str)

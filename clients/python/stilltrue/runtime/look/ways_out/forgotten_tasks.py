@@ -47,17 +47,8 @@ def without_forgotten_tasks(frame: FrameType, held: Iterable[Any], *, may_return
 @cached_by_code
 def _unused_from(code: CodeType, at: int) -> frozenset[str]:
     """A code's own variables that it neither reads nor sets from an offset on, exceptions included."""
-    every = instructions_of(code)
-    flow = ControlFlow(code, every)
-    todo = [flow.at(at)]
-    seen = set(todo)
-    while todo:
-        index = todo.pop()
-        more = {*flow.following(index), *flow.handlers(index)} - seen
-        seen |= more
-        todo += more
-    named = (every[index].argval for index in seen)  # one instruction of CPython 3.13 may name two
-    used = {name for one in named for name in (one if type(one) is tuple else (one,))}
+    flow = ControlFlow(code, instructions_of(code))
+    used = flow.names(flow.reached([flow.at(at)]))
     return frozenset(code.co_varnames).difference(code.co_cellvars, used)
 
 

@@ -40,11 +40,4 @@ def _names_if_interrupted(code: CodeType, at: int) -> frozenset[str]:
     """The names in a code's handlers of exceptions that the instruction at an offset raises, and in all that they lead to."""
     every = instructions_of(code)
     flow = ControlFlow(code, every)
-    todo = [one for one in flow.handlers(flow.at(at)) if every[one].opname != _OF_AWAIT]
-    seen = set(todo)
-    while todo:
-        index = todo.pop()
-        more = {*flow.following(index), *flow.handlers(index)} - seen
-        seen |= more
-        todo += more
-    return frozenset(every[index].argval for index in seen if type(every[index].argval) is str)
+    return flow.names(flow.reached(one for one in flow.handlers(flow.at(at)) if every[one].opname != _OF_AWAIT))
