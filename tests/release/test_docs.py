@@ -94,6 +94,13 @@ def test_every_link_of_a_page_resolves(page: Path) -> None:
             assert anchor in anchors(found), f"{page.name}: {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_heading_of_a_page_is_there_twice(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = [heading.lower() for heading in re.findall(r"^#+ (.+)", text, flags=re.MULTILINE)]
+    assert {heading for heading in headings if headings.count(heading) > 1} == set()
+
+
 def test_the_agents_page_lists_every_setting() -> None:
     section = (ROOT / "docs" / "agent.md").read_text().partition("\n## Settings\n")[2].partition("\n## ")[0]
     listed = {name for row in re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
