@@ -130,9 +130,34 @@ async def main():
 asyncio.run(main())
 """
 UVLOOP = LOOP.replace("asyncio.run", "__import__('uvloop').run")
+COMMAND = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+import stilltrue
+assert stilltrue.instrument().wait_until_joined(10)
+child.communicate(b"end")
+"""
+WORKER = """
+import multiprocessing
+def work(end):
+    import sys
+    assert "stilltrue.agent" not in sys.modules
+    end.wait()
+if __name__ == "__main__":
+    of_fork = multiprocessing.get_context("fork")
+    end = of_fork.Event()
+    worker = of_fork.Process(target=work, args=(end,))
+    worker.start()
+    import stilltrue
+    assert stilltrue.instrument().wait_until_joined(10)
+    end.set()
+    worker.join()
+    assert worker.exitcode == 0
+"""
+CONCURRENT = {"thread": THREAD, "loop": LOOP, "uvloop": UVLOOP, "command": COMMAND, "worker": WORKER}
 
 
-@pytest.mark.parametrize("code", [THREAD, LOOP, UVLOOP], ids=["thread", "loop", "uvloop"])
+@pytest.mark.parametrize("code", CONCURRENT.values(), ids=CONCURRENT)
 def test_a_program_without_grpc_and_http_joins_once_it_is_concurrent(detector: Any, tmp_path: Path, code: str) -> None:
     script = tmp_path / "batch.py"
     script.write_text(code)
@@ -176,11 +201,11 @@ def test_children_that_start_a_thread_do_not_join_for_it(detector: Any, tmp_path
     (tmp_path / "child.py").write_text(thread + loaded)
     (tmp_path / "parent.py").write_text(
         "import os, subprocess, sys\n"
-        "subprocess.run([sys.executable, 'child.py'], check=True)\n"
         "if (child := os.fork()) == 0:\n"
         f"    exec({thread + loaded!r})\n"
         "    sys.stdout.flush(); os._exit(0)\n"
-        "os.waitpid(child, 0)\n" + thread + loaded
+        "os.waitpid(child, 0)\n"
+        "subprocess.run([sys.executable, 'child.py'], check=True)\n" + thread + loaded
     )
     attached = started([sys.executable, "parent.py"], detector=detector.address, cwd=tmp_path)
     assert attached.stdout.splitlines() == ["[]", "[]", "['stilltrue.agent']"], attached.stderr
@@ -262,6 +287,8 @@ def test_children_inherit_the_agent_and_helpers_do_not_join(detector: Any, tmp_p
             if __name__ == "__main__":
                 child = multiprocessing.get_context("spawn").Process(target=work)
                 child.start()
+                import stilltrue
+                assert stilltrue.instrument().wait_until_joined(10)
                 child.join()
                 assert child.exitcode == 0
                 subprocess.run([sys.executable, "orders.py"], check=True)
@@ -272,7 +299,7 @@ def test_children_inherit_the_agent_and_helpers_do_not_join(detector: Any, tmp_p
     attached = started([sys.executable, "parent.py"], detector=detector.address, cwd=tmp_path)
     assert attached.returncode == 0, attached.stderr
     assert "line False" in attached.stdout
-    assert joined(detector) == ["parent", "orders"]
+    assert sorted(joined(detector)) == ["orders", "parent", "parent"]
 
 
 def test_code_passed_by_the_user_joins(detector: Any) -> None:

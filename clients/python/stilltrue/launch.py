@@ -3,7 +3,7 @@
 ``run`` puts a ``sitecustomize`` on ``PYTHONPATH`` and becomes the program. Python imports it in the program and in every child
 that inherits the environment; it calls :func:`prepare`, then runs the ``sitecustomize`` that it hides. The agent is loaded when
 the process makes its first channel or server, or makes or serves its first HTTP request, so helpers are not members. The
-program itself also joins when it starts its first thread or event loop.
+program itself also joins when it starts its first thread, event loop or child process.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "yellow"}
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
 START_ONE = (
-    "start one with 'stilltrue run -- python app.py': it joins with its first thread, event loop, gRPC channel or server,"
-    " or HTTP request; a program without these joins by stilltrue.instrument().start()"
+    "start one with 'stilltrue run -- python app.py': it joins with its first thread, event loop, child process,"
+    " gRPC channel or server, or HTTP request; a program without these joins by stilltrue.instrument().start()"
 )
 NOBODY = f"{NO_MEMBERS}: {START_ONE}"
 _NAMES_MAX = 20

@@ -1,8 +1,9 @@
-"""Makes a program join when it is about to do two things at once: at its first thread or event loop.
+"""Makes a program join when it is to do two things at once: at its first thread, event loop or child process.
 
-Until then there is one thread, so the agent's imports meet no other import, and no fork that they would outlast. It is for the
-program that the user named, which may wait without ever using gRPC or HTTP. Its children join at their first channel, server or
-request: a helper that starts a thread is not a member, nor is each of the processes that a server forks for its requests.
+Until then there is one thread, so the agent's imports meet no other import, and no fork that they would outlast: it joins
+before it starts a thread or a loop, but after it has started a child. It is for the program that the user named, which may
+wait without ever using gRPC or HTTP. Its children join at their first channel, server or request: a helper that starts a thread
+is not a member, nor is each of the processes that a server forks for its requests.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ STARTS = {
     "threading": ("Thread", "start"),
     "asyncio.base_events": ("BaseEventLoop", "run_forever"),
     "uvloop": ("Loop", "run_forever"),
+    "multiprocessing.process": ("BaseProcess", "start"),
+    "subprocess": ("Popen", "__init__"),
 }
-"""The methods that start a thread or a loop, by module."""
+"""The methods that start a thread, a loop or a child process, by module."""
+_OF_CHILDREN = frozenset({"multiprocessing.process", "subprocess"})
 
 
 class _State:
@@ -42,7 +46,7 @@ _STATE = _State()
 
 
 def join_when_concurrent(attach: Callable[[], object]) -> None:
-    """Call ``attach`` once, right before this process starts its first thread or event loop."""
+    """Call ``attach`` once, right before this process starts its first thread or event loop, or after its first child."""
     with _STATE.lock:
         if _STATE.attach is not None:
             return
@@ -60,9 +64,14 @@ def _replace(module: ModuleType) -> None:
         if _STATE.attach is None or not isinstance(owner, type):
             return
         original = getattr(owner, name)
+        is_child = module.__name__ in _OF_CHILDREN
 
         @functools.wraps(original)
         def starts(*args: Any, **kwargs: Any) -> Any:
+            if is_child:
+                result = original(*args, **kwargs)
+                _attach()
+                return result
             _attach()
             return original(*args, **kwargs)
 
