@@ -237,7 +237,7 @@ def end_of_current(by_task: bool = True) -> Callable[[], bool]:
     """A function that returns whether the current task (if ``by_task`` and there is one) or else the thread has ended."""
     task = asyncio.current_task() if by_task and asyncio._get_running_loop() is not None else None  # noqa: SLF001
     if task is not None:
-        weak = ref(task)
+        weak = OwnRef(task)
         return lambda: (still := weak()) is None or still.done()
     thread = threading.current_thread()
     return lambda: not thread.is_alive()

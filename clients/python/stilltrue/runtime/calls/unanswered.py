@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Protocol
-from weakref import ref
 
 from stilltrue.model import ENDED, PartyName, ProcessName, party
 from stilltrue.protocol.books.ledger import ServedContext, ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.compat import Task
 from stilltrue.runtime.concurrent_reads import items_of
+from stilltrue.runtime.own_ref import OwnRef
 
 PAUSE_SECONDS_MIN = 1.0
 """Between two searches for a context of the same call, at first."""
@@ -91,7 +91,7 @@ class UnansweredOnLoop(UnansweredCall):
     def __init__(self, served: ServerCall, waiting: Task) -> None:
         """``waiting``: gRPC's task that waits for the end of the call."""
         super().__init__(served)
-        self._waiting = ref(waiting)
+        self._waiting = OwnRef(waiting)
         self._is_left = False
         self._next = self.since
         self._pause_seconds = PAUSE_SECONDS_MIN
@@ -148,7 +148,7 @@ class UnansweredCalls:
 
     def __init__(self) -> None:
         self._known: dict[PartyName, UnansweredCall] = {}
-        self._perhaps: deque[tuple[ref[Task], ServerCall]] = deque(maxlen=UNANSWERED_MAX)
+        self._perhaps: deque[tuple[OwnRef, ServerCall]] = deque(maxlen=UNANSWERED_MAX)
         self._not_before = 0.0
 
     def __iter__(self) -> Iterator[UnansweredCall]:
@@ -162,7 +162,7 @@ class UnansweredCalls:
         """The current task, which serves a call, ends by ``CancelledError``: gRPC has cancelled it, or no status is sent."""
         task = current_task()
         if task is not None:
-            self._perhaps.append((ref(task), served))
+            self._perhaps.append((OwnRef(task), served))
 
     def add(self, live: LeavesUnanswered, one: UnansweredCall) -> None:
         """Record such a call."""
@@ -180,7 +180,7 @@ class UnansweredCalls:
         begun = time.thread_time()
         perhaps = [self._perhaps.popleft() for _ in range(len(self._perhaps))]
         known = [(task, served) for weak, served in perhaps if (task := weak()) is not None]
-        self._perhaps.extend((ref(task), served) for task, served in known if not task.done())
+        self._perhaps.extend((OwnRef(task), served) for task, served in known if not task.done())
         handlers = {id(task): (task, served) for task, served in known if task.done()}
         for loop in {task.get_loop() for task, _ in handlers.values()}:
             for waiting, handler in compat.tasks_that_await_ends(loop):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 from types import CodeType
-from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_of_threads
@@ -16,6 +15,7 @@ from stilltrue.runtime.introspection.linux.child_processes import boot_ticks, ch
 from stilltrue.runtime.introspection.linux.child_threads import THREADS_MAX, ChildThreads, polls_without_end, threads_of
 from stilltrue.runtime.introspection.linux.own_timers import armed_timers, threads_of_libraries
 from stilltrue.runtime.introspection.tasks import is_timed, woken_by_timers
+from stilltrue.runtime.own_ref import OwnRef
 
 TASKS_MAX = 1_000
 """Beyond it, tasks' positions are not read: the first call waits for that."""
@@ -39,7 +39,7 @@ class IdleDeclaration:
 
     since: float
     threads: frozenset[int]
-    tasks: frozenset[ref[compat.Task]] = frozenset()
+    tasks: frozenset[OwnRef] = frozenset()
     alarms: frozenset[int] = frozenset()
     descriptors: frozenset[int] = frozenset()
     libraries: frozenset[int] = frozenset()
@@ -47,14 +47,14 @@ class IdleDeclaration:
     children: frozenset[tuple[int, int]] = frozenset()
     members: frozenset[tuple[int, int]] = frozenset()
     pool_items: frozenset[tuple[int, int]] = frozenset()
-    handles: dict[int, ref[asyncio.Handle]] = field(default_factory=dict)
+    handles: dict[int, OwnRef] = field(default_factory=dict)
     scheduled: frozenset[CodeType] = frozenset()
     standing: dict[int, compat.Where] = field(default_factory=dict)
-    standing_tasks: dict[ref[compat.Task], compat.Where] = field(default_factory=dict)
+    standing_tasks: dict[OwnRef, compat.Where] = field(default_factory=dict)
     standing_children: dict[tuple[int, int], ChildThreads] = field(default_factory=dict)
     foreign_loops: dict[int, compat.ForeignLoop] = field(default_factory=dict)
     untimed: frozenset[int] = frozenset()
-    untimed_tasks: frozenset[ref[compat.Task]] = frozenset()
+    untimed_tasks: frozenset[OwnRef] = frozenset()
     polling: frozenset[int] = frozenset()
     declaring: Container[int] = frozenset()
     by: int = 0
@@ -80,7 +80,7 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
     return IdleDeclaration(
         since=now,
         threads=threads,
-        tasks=frozenset(map(ref, tasks)),
+        tasks=frozenset(map(OwnRef, tasks)),
         alarms=frozenset(compat.alarms()),
         descriptors=frozenset(armed_timers()),
         libraries=frozenset(thread for thread, _ in threads_of_libraries(threads)),
@@ -88,14 +88,14 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
         children=frozenset(child.key for child in children),
         members=frozenset(child.key for child in children if joined_at(child) is not None),
         pool_items=frozenset().union(*(compat.pool_items(frame) for those in frames.values() for frame in those)),
-        handles={id(handle): ref(handle) for handle in handles},
+        handles={id(handle): OwnRef(handle) for handle in handles},
         scheduled=frozenset(code for code in codes if code is not None),
         standing=compat.standing_threads(),
-        standing_tasks={ref(task): where for task, where in compat.standing_tasks(read).items()},
+        standing_tasks={OwnRef(task): where for task, where in compat.standing_tasks(read).items()},
         standing_children=threads_of(children),
         foreign_loops={ident: loop for ident, those in frames.items() if (loop := compat.foreign_loop(those)) is not None},
         untimed=compat.untimed_threads(),
-        untimed_tasks=frozenset(ref(task) for task in read if not is_timed(task, timed)),
+        untimed_tasks=frozenset(OwnRef(task) for task in read if not is_timed(task, timed)),
         polling=frozenset(thread for thread in sorted(threads)[:THREADS_MAX] if polls_without_end(thread)),
         declaring=declaring,
         by=by,

@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from types import FrameType
 from typing import Any
-from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.observation import Observation
@@ -175,7 +174,7 @@ class Observer:
         return lambda _: one.is_final() and not self._is_stopping()
 
     def _wait_for_loop(self, one: TaskAtCut, holder: PartyName, step: Task | asyncio.Handle, now: float) -> LocalWait:
-        waiter, blocking = ref(one.task), OwnRef(step)  # of a handle, the search for references knows only such
+        waiter, blocking = OwnRef(one.task), OwnRef(step)  # of a handle, the search for references knows only such
 
         def same(_: Mapping[int, FrameType]) -> bool:
             still, known = waiter(), blocking()

@@ -34,6 +34,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, is_timed, read
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.progress.analysis import is_endless_service
+from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.pipes.resolver import waits_for_message
 from stilltrue.runtime.waits.wait import CallStack
 
@@ -67,12 +68,12 @@ def is_elsewhere(place: Place, covered: IdleDeclaration) -> bool:
 def is_task_elsewhere(task: Task, covered: IdleDeclaration, timed: frozenset[int], *, is_main: bool) -> bool:
     """The same for a task. ``timed``: the tasks and futures that timers wake."""
     now = compat.standing_tasks([task])[task]
-    stood = covered.standing_tasks.get(ref(task))
+    stood = covered.standing_tasks.get(OwnRef(task))
     if id(task) in covered.declaring:
         return False
     if (is_main or id(task) == covered.by) and (stood is None or not compat.is_polled_queue(stood)):
         if compat.is_polled_queue(now):
-            covered.standing_tasks[ref(task)] = now
+            covered.standing_tasks[OwnRef(task)] = now
         return False
     begun = ref(task) in covered.untimed_tasks and is_timed(task, timed)
     return begun or (stood is not None and _place(reversed(stood)) != _place(reversed(now)))
