@@ -111,6 +111,16 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="aio_lost_wakeup",
+        source="widely known",
+        library="asyncio",
+        what="A task notifies a condition before another awaits it, and never again.",
+        near={
+            "limit": "the other one waits in `asyncio.wait_for`",
+            "again": "the task notifies it again later",
+        },
+    ),
+    Entry(
         program="lines_288",
         source="aosabook/500lines 288",
         library="asyncio",

@@ -105,6 +105,18 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="python_sdk_332",
+        source="modelcontextprotocol/python-sdk 332",
+        library="asyncio, grpcio (aio)",
+        what="A handler awaits the answer to a request that it has registered; the task that would read it has failed.",
+        near={
+            "limit": "the answer is awaited in `asyncio.timeout`",
+            "slow": "the task that reads answers has not failed, but is slow",
+            "timer": "a timer fails all requests later",
+            "reset": "a method of the server may fail all requests",
+        },
+    ),
+    Entry(
         program="aio_event_flight",
         source="widely known",
         library="asyncio, grpcio (aio)",

@@ -118,6 +118,18 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="tilequeue_131",
+        source="tilezen/tilequeue 131",
+        library="queue, threading",
+        what="A program takes as many results as it has given tasks to its worker, which has failed at one of them.",
+        near={
+            "limit": "`get` has a timeout",
+            "slow": "the worker has not failed, but is slow",
+            "later": "another thread puts a result later",
+            "interrupt": "the program takes results until Ctrl-C, for which it has an `except` clause",
+        },
+    ),
+    Entry(
         program="one_sentinel",
         source="widely known",
         library="queue",

@@ -38,7 +38,7 @@ from stilltrue.runtime.waits.futures.resolver import is_plain
 from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.reachability.awaited_objects import awaited_in
 from stilltrue.runtime.waits.reachability.loops.stopped_loops import has_stopped
-from stilltrue.runtime.waits.reachability.loops.waking import completes_its_own, depends_on_others
+from stilltrue.runtime.waits.reachability.loops.waking import never_parks
 from stilltrue.runtime.waits.reachability.serving import serves_until_stopped
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, without_parked
 from stilltrue.runtime.waits.registry import is_of_shells, resolve
@@ -215,8 +215,8 @@ class LiveProcessView:
             explained = wait is not None and not wait.reached and (wait.enders is not None or wait.until is not None)
             if stack.future is None or explained or compat.is_task(stack.future) or compat.is_gathering(stack.future):
                 continue
-            depended_on = task in named or task in served or awaiters(task, through_shields=True) or depends_on_others(task)
-            if (depended_on or completes_its_own(task)) and _may_be_searched(stack):
+            depended_on = task in named or task in served or awaiters(task, through_shields=True)
+            if (depended_on or never_parks(task)) and _may_be_searched(stack):
                 yield task, stack.future
 
     # -- parties -------------------------------------------------------------------------------------------------------

@@ -20,11 +20,12 @@ Rules:
    :mod:`~stilltrue.runtime.waits.reachability.loops.cleanup`.) Nor does a task park that another of them is about to wake.
 6. A task never parks at a full queue, or stream of anyio's, at a barrier, or while it waits for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of
-   another that completes futures: it reads the answers, and waits for one. Such a task is considered whether or not another
-   party depends on it, and waits for itself if no other task can reach its object.
+   another that completes futures: it reads the answers, and waits for one. Nor does one that has registered what it awaits
+   (:mod:`~stilltrue.runtime.waits.reachability.registered_answers`), or the main task of a loop at a queue. Such a task is
+   considered whether or not another party depends on it, and waits for itself if no other task can reach its object.
 7. A task that parks does not if one that does not park waits only for such. It waits for that one, too, which might feed it.
-8. A consumer at an empty queue does not park either if the main task of its loop waits only for the ends of such consumers,
-   itself or through other tasks: nobody feeds them any more, and the program was to go on after them.
+8. A consumer at an empty queue, or a task at a condition, does not park either if the main task of its loop waits only for the
+   ends of such, itself or through other tasks: nobody feeds them any more, and the program was to go on after them.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ from stilltrue.runtime.waits.reachability.loops.cleanup import only_cleans_up
 from stilltrue.runtime.waits.reachability.loops.crossed_tasks import CrossedTasks, crossed
 from stilltrue.runtime.waits.reachability.loops.waking import (
     awaits_grpc,
-    completes_its_own,
-    depends_on_others,
     forget_objects,
+    is_notified,
     is_to_wake,
     may_end,
     names_ending,
+    never_parks,
     takes_item,
 )
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
@@ -180,7 +181,7 @@ class TaskWaits:
         for task, enders in proved.items():
             others = tuple(one for one in enders if one is not task)
             left = tuple(one for one in others if one not in parking) or (() if task in parking else others)
-            alone = enders == {task} and (task in consumers or depends_on_others(task) or completes_its_own(task))
+            alone = enders == {task} and (task in consumers or never_parks(task))
             left = left or ((task,) if alone else ())
             if left and asked[task].depended_on:
                 waits[task] = _seen(task, left, asked[task].since)
@@ -310,7 +311,7 @@ def _without_mere_awaiters(proved: Mapping[Task, frozenset[int | Task]]) -> dict
 
 
 def _only_others_await(task: Task, enders: frozenset[int | Task]) -> bool:
-    if takes_item(task) or depends_on_others(task) or completes_its_own(task):
+    if takes_item(task) or never_parks(task):
         return False
     others = [one for one in enders if one is not task]
     return all(not isinstance(one, int) and _only_awaits(one, task) for one in others)
@@ -343,7 +344,7 @@ def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
     finally:
         forget_objects()
     found -= crossed(map(stack_of_task, found))
-    found = {task for task in found if not (depends_on_others(task) or completes_its_own(task))}
+    found = {task for task in found if not never_parks(task)}
     while gone := {task for task in found if not proved[task] <= found}:
         found -= gone
     return frozenset(found)
@@ -351,7 +352,7 @@ def parked(proved: Mapping[Task, frozenset[int | Task]]) -> frozenset[Task]:
 
 def _consumers_to_end(parking: Iterable[Task]) -> frozenset[Task]:
     """The consumers among parked tasks for whose ends the main task of their loop waits (rule 8)."""
-    consumers = {task for task in parking if takes_item(task)}
+    consumers = {task for task in parking if takes_item(task) or is_notified(task)}
     todo, seen, found = list(consumers), set[Task](), set[Task]()
     while todo:
         for one in awaiters(todo.pop(), through_shields=True):

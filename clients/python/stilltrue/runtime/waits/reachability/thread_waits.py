@@ -19,7 +19,8 @@ Rules:
    (:mod:`~stilltrue.runtime.waits.reachability.idle_loops`). One that parks without a loop, such as a watcher of a stop that is
    never asked for, is not about to wake others, unless it is the main thread.
 4. A thread never parks at a full queue, a barrier or a future, while it waits for a child, or for the items of a queue to be
-   done: it depends on others, even if these have ended or forgotten it.
+   done: it depends on others, even if these have ended or forgotten it. Nor does one that has registered what it waits for
+   (:mod:`~stilltrue.runtime.waits.reachability.registered_answers`), or the main thread at an empty queue.
 5. A thread that does not park, and whose object no other party can reach, waits for itself.
 6. A lock without a known holder is such an object, too: a signal, acquired by one thread and released by another. It counts
    once the proof has failed that its holder has left it behind (:mod:`~stilltrue.runtime.waits.orphaned_locks`).
@@ -48,8 +49,9 @@ from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import sleeps, stack_of_task, where_is
+from stilltrue.runtime.waits.ending_operations import PUTTING
 from stilltrue.runtime.waits.pipes import child_connections, child_output
-from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Still, awaited_in
+from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Awaited, Still, awaited_in
 from stilltrue.runtime.waits.reachability.idle_loops import is_idle
 from stilltrue.runtime.waits.reachability.kept_functions import names_of_kept
 from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
@@ -57,6 +59,7 @@ from stilltrue.runtime.waits.reachability.looking import only_looks
 from stilltrue.runtime.waits.reachability.loops.stopped_loops import RUNNING_LOOPS
 from stilltrue.runtime.waits.reachability.loops.waking import forget_objects, names_ending, woken_ahead
 from stilltrue.runtime.waits.reachability.names.code_names import census
+from stilltrue.runtime.waits.reachability.registered_answers import is_registered
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.reachability.thread_reach import (
     KEPT_METHOD,
@@ -67,10 +70,13 @@ from stilltrue.runtime.waits.reachability.thread_reach import (
     reached_by,
 )
 from stilltrue.runtime.waits.resolvers.locks import LOCK
+from stilltrue.runtime.waits.resolvers.polling_loops import is_interrupted
 from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 CANDIDATES_MAX = 200
+_CALLERS_MAX = 6
+"""Number of innermost functions that may have registered what a thread waits for."""
 SEARCH_SECONDS_MAX, LOOK_SECONDS_MAX = 0.25, 0.5
 """Processor time of a search; beyond it no further step begins."""
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
@@ -434,7 +440,7 @@ def _wakers_of(ident: int, wait: SeenWait, running: _Frames, woken: _Woken) -> f
     awaited = awaited_in(ident, frames)
     if awaited is None:
         return frozenset()
-    if awaited.never_idle:
+    if awaited.never_idle or _awaits_answer(ident, awaited, frames):
         return None
     if is_idle(frames):
         return frozenset()
@@ -447,6 +453,12 @@ def _wakers_of(ident: int, wait: SeenWait, running: _Frames, woken: _Woken) -> f
             things = woken[key]
             found += [one] if things is None or id(awaited.thing) in things else []
     return frozenset(found)
+
+
+def _awaits_answer(ident: int, awaited: Awaited, frames: Sequence[FrameType]) -> bool:
+    """Rule 4, for who has registered what it waits for, and for the main thread at a queue."""
+    is_main = ident == threading.main_thread().ident and awaited.waking >= PUTTING and not is_interrupted(frames)
+    return is_main or is_registered(awaited.thing, frames[:_CALLERS_MAX])
 
 
 def _woken_by(frames: Iterable[FrameType], waking: frozenset[str]) -> frozenset[int] | None:

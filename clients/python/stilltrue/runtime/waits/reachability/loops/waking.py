@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frame_of, variables_of
+from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.look.called_code import call_graph
@@ -24,6 +24,7 @@ from stilltrue.runtime.look.called_code import reachable_names as reachable_code
 from stilltrue.runtime.look.called_code.reachable_names import reachable_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of, reached_from
 from stilltrue.runtime.look.code.names import ATTRIBUTES, words_in
+from stilltrue.runtime.parties import runs_loop
 from stilltrue.runtime.waits.ending_operations import (
     ACKNOWLEDGING,
     COMPLETING,
@@ -35,7 +36,9 @@ from stilltrue.runtime.waits.ending_operations import (
     TAKING,
 )
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
+from stilltrue.runtime.waits.reachability.registered_answers import is_registered
 from stilltrue.runtime.waits.resolvers.event_loops.anyio_waits import sends_item
+from stilltrue.runtime.waits.resolvers.polling_loops import is_interrupted
 from stilltrue.runtime.waits.wait import Task
 
 _WAKING: dict[CodeType, frozenset[str]] = {
@@ -48,6 +51,8 @@ _KINDS = (
 )
 _DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, *compat.BARRIER_WAITS))
 """By identity: to hash a code reads all of it."""
+_CALLERS_MAX = 5
+"""Number of innermost functions that may have registered what a task awaits."""
 WITH_ITS_WAITER = "is cancelled with its waiter"
 """Among the names of what ends a wait: so may any task that awaits the same future. No identifier contains a space."""
 _ENDING: dict[CodeType, frozenset[str]] = {
@@ -121,12 +126,46 @@ def takes_item(task: Task) -> bool:
     return innermost is not None and innermost.f_code is asyncio.Queue.get.__code__
 
 
+def is_notified(task: Task) -> bool:
+    """Whether ``task`` waits at a condition of asyncio's."""
+    innermost = next(_frames_of(task), None)
+    return innermost is not None and innermost.f_code is asyncio.Condition.wait.__code__
+
+
 def completes_its_own(task: Task) -> bool:
     """Whether a task awaits a future and is about to complete futures itself: it reads answers, and waits for one."""
     frames = list(_frames_of(task))
     if not frames or not is_application(frames[0].f_code):
         return False
     return any(is_application(one.f_code) and not COMPLETING.isdisjoint(_named_ahead(one)) for one in frames[1:])
+
+
+def never_parks(task: Task) -> bool:
+    """Whether ``task`` depends on others, even if these have ended or forgotten it."""
+    return depends_on_others(task) or completes_its_own(task) or awaits_answer(task) or is_last_consumer(task)
+
+
+def awaits_answer(task: Task) -> bool:
+    """Whether ``task`` has registered what it awaits, for others to find."""
+    frames = list(_frames_of(task))
+    if not frames:
+        return False
+    is_own = is_application(frames[0].f_code)
+    awaited = blocking_future(task) if is_own else variables_of(frames[0]).get("self")
+    return is_registered(awaited, frames[:_CALLERS_MAX])
+
+
+def is_last_consumer(task: Task) -> bool:
+    """Whether ``task`` waits for an item, and the program, which would go on after it, for its end: a loop's main task.
+
+    Not in a daemon's loop, nor if it is to wait until Ctrl-C.
+    """
+    if not takes_item(task) or not runs_loop(task) or is_interrupted(_frames_of(task)):
+        return False
+    loop = task.get_loop()
+    running = (ident for ident, frames in frames_of_threads().items() if any(compat.loop_in(one) is loop for one in frames))
+    threads = compat.threads()
+    return any(ident in threads and not threads[ident].daemon for ident in running)
 
 
 def _named_ahead(frame: FrameType) -> frozenset[str]:
