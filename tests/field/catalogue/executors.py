@@ -179,6 +179,17 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="pool_join",
+        source="widely known",
+        library="multiprocessing.pool",
+        what="A pool of threads is closed and joined; two of the items that it runs wait for each other's event.",
+        near={
+            "limit": "one of the waits has a timeout",
+            "slow": "one of the items is slow, and does not wait",
+            "later": "another thread sets one of the events later",
+        },
+    ),
+    Entry(
         program="nested_imap",
         source="widely known",
         library="multiprocessing.pool",

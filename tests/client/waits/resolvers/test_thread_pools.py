@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
@@ -132,6 +132,51 @@ def test_a_result_waits_for_the_callback_of_another(front: Front, pool: ThreadPo
     handler = f"thread:{pool._result_handler.name}"  # type: ignore[attr-defined]
     assert targets(front.seen("thread:caller")) == targets(front.seen(handler)) == [handler]
     asked[0]._set(0, (True, 0))  # nobody else does
+
+
+def _runs_all(front: Front) -> None:
+    pool = ThreadPool(2)
+    pool.map_async(front.get, [b"", b""], 1)
+    pool.close()
+    pool.join()
+
+
+def test_who_joins_a_pool_waits_for_all_items_that_it_runs(front: Front) -> None:
+    front.start("caller", _runs_all, front)
+    front.wait_for_callers(2)
+    seen = front.seen("thread:caller")
+    assert (len(targets(seen)), seen.needs) == (2, 2)
+    assert of(look_at(front.agent, front.report_when_still("caller")), "front/thread:caller").ways_out == ()
+    front.let_go()
+
+
+def _terminates_later(pool: ThreadPool, begun: threading.Event, end: threading.Event) -> None:
+    begun.set()
+    end.wait(600)
+    pool.terminate()
+
+
+def _leaves_block_later(pool: ThreadPool, begun: threading.Event, end: threading.Event) -> None:
+    with pool:
+        begun.set()
+        end.wait(600)
+
+
+@pytest.mark.parametrize("rescue", [_terminates_later, _leaves_block_later])
+def test_who_has_a_pool_may_terminate_it_for_who_joins_it(
+    front: Front, pool: ThreadPool, rescue: Callable[[ThreadPool, threading.Event, threading.Event], None]
+) -> None:
+    begun, end = threading.Event(), threading.Event()
+    front.start("rescue", rescue, pool, begun, end)
+    begun.wait()
+    pool.apply_async(front.get, (b"",))
+    front.wait_for_callers()
+    pool.close()
+    front.start("caller", pool.join)
+    front.seen("thread:caller")
+    found = of(look_at(front.agent, front.report_when_still("caller")), "front/thread:caller").ways_out
+    assert ["rescue" in one.text for one in found] == [True]
+    end.set()
 
 
 def _fails(_: int) -> None:

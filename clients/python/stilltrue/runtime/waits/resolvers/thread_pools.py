@@ -10,6 +10,8 @@ Rules:
    one of the pool's private names.
 4. The pool's thread for results completes them all. While it is in a callback, a result whose items no thread runs waits for
    it. Once it has ended, because a callback failed or the pool was terminated, no result comes any more.
+5. ``close()`` and ``join()`` wait until the pool has no job left, so until all items that it runs have ended. Who has the pool
+   may terminate it, which ends that wait.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, ProcessView, Resolver, SeenWait
 
@@ -40,6 +43,8 @@ _OUTERMOST_MAX = 8
 _ITEMS_MAX = 10_000
 _PARTS = 5
 _BY = COMPLETING | {"_processes", "_repopulate_pool", "_inqueue", "_pool"}
+_TERMINATING = frozenset({"terminate", "_terminate", "_state", "__exit__", "_worker_handler", *COMPLETING})
+_OWN_THREADS = ("_worker_handler", "_task_handler", "_result_handler")
 _PASSES_ON = frozenset({"ApplyResult._set", "MapResult._set"})
 _PASSED_ON = "the results of a pool, which {} passes on"
 _Item = tuple[int, int]
@@ -195,4 +200,40 @@ def _queued_in(tasks: Any) -> list[_Item]:
     return [one for one in every if one is not None]
 
 
-RESOLVERS = (Resolver(PLACES, _read),)
+def _read_join(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
+    """Rule 5."""
+    module = sys.modules.get(MODULE)
+    pool = variables_of(stack.frames[at]).get("self")
+    keeper, tasks, jobs = (attribute_of(pool, name) for name in ("_worker_handler", "_inqueue", "_cache"))
+    joined = variables_of(stack.frames[at - 1]).get("self") if at else None
+    if module is None or stack.task is not None or joined is not keeper or not issubclass(type(jobs), dict):
+        return None
+    if not issubclass(type(tasks), queue.SimpleQueue):
+        return None
+    running = view.cached(__name__, lambda: list(_running(view.stacks().values(), module.worker.__code__)))
+    at_work = tuple(
+        ident for ident, of, item in running if of is tasks and item is not None and dict.__contains__(jobs, item[0])
+    )
+    what = "the end of a pool, which waits for the items run by {}"
+    if not at_work:
+        return None
+    own = (getattr(attribute_of(pool, name), "ident", None) for name in _OWN_THREADS)
+    idle = [ident for ident in own if ident is not None and not _runs_application(view.stacks().get(ident))]
+    return SeenWait(
+        on=keeper,
+        enders=at_work,
+        needs=None,
+        what=what,
+        handles=(pool,),
+        helpers=tuple(idle),
+        ended_through=(pool,),
+        ending_names=_TERMINATING,
+    )
+
+
+def _runs_application(stack: CallStack | None) -> bool:
+    """Whether one of the pool's own threads is in a callback of the application's."""
+    return stack is None or any(is_application(frame.f_code) for frame in stack.frames)
+
+
+RESOLVERS = (Resolver(PLACES, _read), Resolver((("multiprocessing/pool.py", "Pool.join"),), _read_join))
