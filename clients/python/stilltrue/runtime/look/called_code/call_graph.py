@@ -4,7 +4,8 @@ Rules:
 
 1. A function is named by a variable (also of a closure), as an attribute of an application module, or behind a decorator. A
    method is named by its name, if an object nearby has it. Nearby are the objects of the code that calls all others, and the
-   globals that called code of the program's own names, with what it finds along the attributes that it names.
+   globals that called code of the program's own names, with what it finds along the attributes that it names. Of a class that
+   it finds there (a registry), it may make an object. The functions within one of the program's own are followed with it.
 2. A name passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`). If that name is
    computed, all methods of the objects nearby count, and all functions of the program's own modules that the code names.
 3. Only application code is followed far.
@@ -109,7 +110,7 @@ def reachable_code(
     seen = {id(code): code}
     todo = deque([(code, names, 0)])
     last: deque[FunctionType] = deque(kept)
-    while todo or last or (last := deque(along.functions_at_the_end())):
+    while todo or last or (last := deque(along.functions_at_the_end(unnamed=unnamed is not None))):
         if not todo:  # implicit methods come last, so that they leave room for named functions
             implicit = last.popleft()
             if id(implicit.__code__) in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
@@ -191,10 +192,11 @@ def _words_and_functions(
 
 
 def _cached_names_of_code(code: CodeType, names: dict[str, Any]) -> _NamesOfCode:
-    """The same for all words of the code, cached per look."""
+    """The same for all words of the code; if it is the program's own, of the functions within as well. Cached per look."""
     known = _direct_cache.get((id(code), id(names)))
     if known is None:
-        known = _direct_cache[id(code), id(names)] = code, names, _names_of_code(code, words_in(code), names)
+        words = names_in(code) if is_own_code(code) else words_in(code)
+        known = _direct_cache[id(code), id(names)] = code, names, _names_of_code(code, words, names)
     return known[2]
 
 

@@ -19,8 +19,10 @@ from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
 from stilltrue.runtime.look.called_code.methods import (
     Methods,
     class_attributes,
+    constructors_of,
     functions_named_by,
     functions_of,
+    implicit_methods,
     is_program_class,
     merge_methods,
     methods_of,
@@ -158,17 +160,22 @@ class ObjectsAlong:
         self._spoken |= words
         if not classes and not used:
             return (), ()
-        made = tuple(kind for kind in classes if kind not in self._classes)
         self._used += used
-        kinds, given = _found_along(used, self._spoken, self._walked)
+        kinds, found, given = _found_along(used, self._spoken, self._walked)
+        made = tuple(dict.fromkeys(kind for kind in (*classes, *found) if kind not in self._classes))
         self._given += given
         return made, self._learn((*made, *(kind for kind in kinds if kind not in made)))
 
-    def functions_at_the_end(self) -> tuple[FunctionType, ...]:
-        """The functions found once the names of all code are known; none the next time, unless more code was reached."""
-        kinds, given = _found_along(self._used, self._spoken, {})
+    def functions_at_the_end(self, *, unnamed: bool) -> tuple[FunctionType, ...]:
+        """The functions found once the names of all code are known; none the next time, unless more code was reached.
+
+        ``unnamed``: include the methods of the objects found that run without being named.
+        """
+        kinds, found, given = _found_along(self._used, self._spoken, {})
         self._used = []
-        return (*given, *self._learn(kinds))
+        made = tuple(kind for kind in found if kind not in self._classes)
+        learned = self._learn((*made, *(kind for kind in kinds if kind not in made)))
+        return (*given, *learned, *constructors_of(made), *(self.take_given() if unnamed else ()))
 
     def take_given(self) -> list[FunctionType]:
         """The functions found in attributes since the last time."""
@@ -178,30 +185,38 @@ class ObjectsAlong:
     def _learn(self, kinds: tuple[type, ...]) -> tuple[FunctionType, ...]:
         fresh = methods_of(tuple(kind for kind in kinds if kind not in self._classes))
         self._classes.update(kinds)
+        self._given += implicit_methods(fresh, blocks=False)
         self.known = merge_methods(self.known, fresh)
         return tuple(functions_named_by(frozenset(self._spoken), fresh)) if fresh else ()
 
 
 def _found_along(
     objects: Iterable[Any], words: Collection[str], walked: dict[int, Any]
-) -> tuple[tuple[type, ...], tuple[FunctionType, ...]]:
-    """The program's own classes of the objects found along attributes in ``words``, and the functions in these attributes.
+) -> tuple[tuple[type, ...], tuple[type, ...], tuple[FunctionType, ...]]:
+    """The program's own classes of the objects found along attributes in ``words``, the classes among these, and the functions.
 
-    ``walked``: the objects that have been walked already.
+    Code may make an object of a class that it finds in a registry. ``walked``: the objects that have been walked already.
     """
     kinds: dict[type, None] = {}
+    classes: dict[type, None] = {}
     functions: dict[FunctionType, None] = {}
-    todo, last = deque(one for one in objects if type(one) not in FUNCTIONS and not issubclass(type(one), type)), deque[Any]()
+    spoken = frozenset(words)
+    todo, last = deque(one for one in objects if type(one) not in FUNCTIONS), deque[Any]()
     while (todo or last) and len(walked) < _ALONG_MAX:
         thing = (todo or last).popleft()
         if id(thing) in walked:
             continue
         walked[id(thing)] = thing  # kept alive, or its identity may be reused
-        if is_program_class(type(thing)):
-            kinds[type(thing)] = None
-        held = (*items_in(thing), *own_attributes_named(thing, words))
+        if not issubclass(type(thing), type):
+            held = (*items_in(thing), *own_attributes_named(thing, words))
+            kinds.update({type(thing): None} if is_program_class(type(thing)) else {})
+        elif is_program_class(thing):
+            held = (*items_in(thing), *attributes_named(thing, spoken))
+            classes[thing] = None
+        else:
+            continue
         functions.update((each, None) for one in held if type(one) in FUNCTIONS for each in functions_of(one))
         first, others = _first_of_each_class(one for one in held if type(one) not in FUNCTIONS)
         todo.extend(first)
         last.extend(others)
-    return tuple(kinds), tuple(one for one in functions if is_own_code(one.__code__))
+    return tuple(kinds), tuple(classes), tuple(one for one in functions if is_own_code(one.__code__))
