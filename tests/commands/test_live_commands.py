@@ -76,7 +76,10 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
     [
         (("ask", "deadlock", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1"),
         (("agents", "--detector", "nowhere"), "is not a valid HOST:PORT"),
-        (("ask",), "Missing argument"),
+        (("ask",), "Missing argument 'PREDICATE', as in: stilltrue ask deadlock (see"),
+        (("analyze",), "Missing argument 'ARCHIVE', as in: stilltrue analyze stilltrue-data/archive --out analysis (see"),
+        (("probe", "mysql"), "stilltrue probe: there is no probe 'mysql', only postgres and redis (see"),
+        (("probe", "--bogus"), "No such option '--bogus'. (see"),
         (("asc", "deadlock"), "no such command 'asc'; did you mean ask?"),
         (("xyzzy",), "no such command 'xyzzy' (see"),
         (("help",), "no such command 'help'; did you mean --help?"),

@@ -39,8 +39,9 @@ def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, 
     parties of the core.
 
     \b
-    Example:
-      stilltrue ask deadlock --scope shop --json
+    Examples:
+      stilltrue ask deadlock
+      stilltrue ask termination --scope shop --json
     """
     with detector_stub(endpoint) as stub:
         answer = stub.Ask(pb.AskRequest(predicate=predicate, scope=scope), timeout=timeout_seconds)

@@ -23,7 +23,17 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
     return click.option(*names, show_envvar=True, **more)
 
 
-@click.group(invoke_without_command=True)
+class _Probes(click.Group):
+    """The probes, which an error names if there is none of the given name."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the probe that ``args[0]`` names."""
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail(f"there is no probe {args[0]!r}, only {' and '.join(sorted(self.commands))}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Probes, invoke_without_command=True)
 @click.pass_context
 def probe(context: click.Context) -> None:
     """Report a server without an agent to the detector, as a process whose parties are its sessions.

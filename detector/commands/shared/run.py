@@ -128,4 +128,13 @@ def _with_near_names(error: click.NoSuchOption) -> click.NoSuchOption:
 def _show_usage(error: click.UsageError) -> None:
     path = error.ctx.command_path if error.ctx is not None else "stilltrue"
     text = one_line(error.format_message()).replace("is not a valid integer range", "is not a valid integer")
+    if isinstance(error, click.MissingParameter) and (example := _example_of(error.ctx)):
+        text = f"{text.rstrip('.')}, as in: {example}"
     click.echo(f"{path}: {text} (see {path} --help)", err=True)
+
+
+def _example_of(context: click.Context | None) -> str:
+    """The first example in the help of the context's command; empty without one."""
+    help_texts = (context.command.help, context.command.epilog) if context is not None else ()
+    lines = (line.strip() for text in help_texts if text for line in text.splitlines())
+    return next((line for line in lines if context is not None and line.startswith(f"{context.command_path} ")), "")
