@@ -311,9 +311,14 @@ def one_daemon(folder: Path, is_run: str) -> tuple[Path, int, listing.ChildProce
     """Leave a daemon behind: the file that ends it, the clock ticks before it began, and its process."""
     ends, begun = folder / "end", listing.boot_ticks()
     leave_daemon(ends, is_run)
-    wait_until(lambda: len(daemons(ends, begun)) == 1)
-    (daemon,) = daemons(ends, begun)
-    return ends, begun, daemon
+    found = list[listing.ChildProcess]()
+
+    def is_alone() -> bool:  # what it forks has its name for a moment
+        found[:] = daemons(ends, begun)
+        return len(found) == 1
+
+    wait_until(is_alone)
+    return ends, begun, found[0]
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-SECONDS_MAX = 4.0
-"""For a look at a few parties. The detector waits for less by default, but a late look counts for the next answer."""
+SECONDS_MAX = 8.0
+"""For a look at a few parties. The detector waits for less by default, but a late look counts for the next answer. A program
+with a large library (SQLAlchemy, FastAPI) takes 2 s, or 6 s while its processors are busy."""
 SECONDS_FOR_PARTY = 0.05
-SECONDS_MAX_FOR_ALL = 10.0
+SECONDS_MAX_FOR_ALL = 16.0
 """For a look at many parties: forty stuck requests of a web framework take 6 s."""
 SLICE_SECONDS = 0.004
 _STEPS_UNSEEN = 128

@@ -24,7 +24,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
-from stilltrue.runtime.look.called_code import indirect_calls, methods, nearby
+from stilltrue.runtime.look.called_code import class_cache, indirect_calls, methods, nearby
 from stilltrue.runtime.look.called_code.indirect_calls import called_in_places, functions_kept
 from stilltrue.runtime.look.called_code.methods import (
     SETTERS,
@@ -34,7 +34,6 @@ from stilltrue.runtime.look.called_code.methods import (
     functions_named_by,
     functions_of_modules,
     implicit_methods,
-    merge_methods,
     methods_of,
 )
 from stilltrue.runtime.look.called_code.nearby import ObjectsAlong, classes_named, classes_near
@@ -86,6 +85,7 @@ def clear_caches() -> None:
     _reached_cache.clear()
     _direct_cache.clear()
     _unnamed_cache.clear()
+    class_cache.clear_caches()
     methods.clear_caches()
     indirect_calls.clear_caches()
     nearby.clear_caches()
@@ -100,30 +100,35 @@ def reachable_code(
     unnamed: tuple[type, ...] | None = None,
     kept: Iterable[FunctionType] = (),
 ) -> Iterator[tuple[CodeType, dict[str, Any], int]]:
-    """Yield ``code`` and the functions and methods (of ``kinds``) it names, nearest first, with their globals and depth.
+    """Yield ``code`` and the functions and methods (of ``kinds``) it names, with their globals and depth.
 
-    ``ahead``: the names still ahead of ``code``. ``unnamed``: classes whose implicitly called methods count, too; so do those
-    of the classes and globals named on the way. ``kept``: further functions that ``code`` may call without naming them.
+    Nearest first, the program's own before those of libraries, which have a bound of their own. ``ahead``: the names still
+    ahead of ``code``. ``unnamed``: classes whose implicitly called methods count, too; so do those of the classes and globals
+    named on the way. ``kept``: further functions that ``code`` may call without naming them.
     """
-    near = methods_of(unnamed or ())
+    near = dict.fromkeys(unnamed or ())
     along = ObjectsAlong(methods_of(tuple(kinds)))
     seen = {id(code): code}
-    todo = deque([(code, names, 0)])
+    own, others = deque([(code, names, 0)]), deque[tuple[CodeType, dict[str, Any], int]]()
+    room = {True: _NAMED_MAX, False: _NAMED_MAX}  # for the program's own, and for libraries
+    implicit_ones = 0
     last: deque[FunctionType] = deque(kept)
-    while todo or last or (last := deque(along.functions_at_the_end(unnamed=unnamed is not None))):
-        if not todo:  # implicit methods come last, so that they leave room for named functions
+    while own or others or last or (last := deque(along.functions_at_the_end(unnamed=unnamed is not None))):
+        if not own and not others:  # implicit methods come last, so that they leave room for named functions
             implicit = last.popleft()
-            if id(implicit.__code__) in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
+            full = implicit_ones >= _UNNAMED_MAX and len(seen) >= _NAMED_MAX + _UNNAMED_MAX
+            if full or id(implicit.__code__) in seen:
                 continue
+            implicit_ones += 1
             seen[id(implicit.__code__)] = implicit.__code__
-            todo.append((implicit.__code__, implicit.__globals__, 1))
-        code, names, depth = todo.popleft()
+            own.append((implicit.__code__, implicit.__globals__, 1))
+        code, names, depth = (own or others).popleft()
         yield code, names, depth
-        if len(seen) >= _NAMED_MAX or (depth >= NAMED_DEPTH and not is_application(code)):
+        if not room[is_own_code(code)] or (depth >= NAMED_DEPTH and not is_application(code)):
             continue
         one = _cached_names_of_code(code, names) if depth or ahead is None else _names_of_code(code, ahead, names)
         made, late = along.reached(one.classes, one.words if one.is_own else frozenset(), one.used)
-        near = merge_methods(near, methods_of(made))
+        near.update(dict.fromkeys(made))
         words, functions = _words_and_functions(one, code, names, along.known)
         if unnamed is not None:
             last.extend(along.take_given())
@@ -133,9 +138,10 @@ def reachable_code(
                 last.extend(_called_on_globals(code, names, one.words | {WITH} if one.leaves_blocks else one.words))
         for function in (*functions, *functions_named_by(words, along.known), *late, *constructors_of(made)):
             within = function.__code__
-            if id(within) not in seen:
+            if id(within) not in seen and room[mine := is_own_code(within)]:
+                room[mine] -= 1
                 seen[id(within)] = within
-                todo.append((within, function.__globals__, depth + 1))
+                (own if mine else others).append((within, function.__globals__, depth + 1))
 
 
 def every_reachable_code(code: CodeType, names: dict[str, Any], nearby: Nearby, ahead: frozenset[str] | None) -> Reached:
@@ -212,20 +218,20 @@ def _called_on_globals(code: CodeType, names: dict[str, Any], words: frozenset[s
 def unnamed_on(code: CodeType, objects: Iterable[Any], words: frozenset[str]) -> Iterator[FunctionType]:
     """What ``code`` with these ``words`` may call on some objects without naming it, exits of blocks included."""
     things = tuple(objects)
-    yield from implicit_methods(methods_of(classes_named(things, words)), blocks=WITH in words)
+    yield from implicit_methods(classes_named(things, words), blocks=WITH in words)
     yield from functions_kept(code, things, words)
 
 
-def named_ahead(ahead: Ahead, frame: FrameType, *, far: bool = False) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+def named_ahead(ahead: Ahead, frame: FrameType) -> Iterator[tuple[CodeType, dict[str, Any]]]:
     """The functions that a frame still has ahead, and those that these name: their code and globals.
 
-    These are the functions its variables name, and the application's methods that its attributes name on its objects, or on
-    the globals it names. ``far``: also the application's own functions that these name in turn, however far away.
+    These are the functions its variables name, the application's methods that its attributes name on its objects or on the
+    globals it names, and what these name in turn: the program's own functions however far away, a library's only nearby.
     """
     own = variables_of(frame)
     attributes = ahead.attributes | ahead.stored  # what it sets may be a property
     every = ChainMap(own, frame.f_globals)
-    return _functions_named(frame.f_code, ahead.variables, attributes, every, own.values(), far=far)
+    return _functions_named(frame.f_code, ahead.variables, attributes, every, own.values())
 
 
 def named_by_callback(
@@ -233,8 +239,6 @@ def named_by_callback(
     arguments: Iterable[Any] = (),
     variables: Iterable[str] = (),
     attributes: Iterable[str] = (),
-    *,
-    far: bool = False,
 ) -> Iterator[tuple[CodeType, dict[str, Any]]]:
     """The same for a callback: for all names of its code, or only some ``variables`` and ``attributes``."""
     code, names, owner = compat.code_behind(callback)
@@ -243,7 +247,7 @@ def named_by_callback(
     variables, attributes = tuple(variables) or code.co_names, tuple(attributes) or code.co_names
     near = (owner, *compat.bound_to(callback), *arguments)
     every = ChainMap(compat.closure_of(callback), names)
-    return _functions_named(code, (*variables, *code.co_freevars), attributes, every, near, near, far=far)
+    return _functions_named(code, (*variables, *code.co_freevars), attributes, every, near, near)
 
 
 def _functions_named(
@@ -253,8 +257,6 @@ def _functions_named(
     names: Mapping[str, Any],
     near: Iterable[Any],
     used: Iterable[Any] = (),
-    *,
-    far: bool,
 ) -> Iterator[tuple[CodeType, dict[str, Any]]]:
     """The functions that ``code`` names, and what it may call on the named and the ``used`` objects without naming it."""
     named = named_values(variables, names, attributes)
@@ -271,7 +273,7 @@ def _functions_named(
         if every is None:  # a cut in another thread may clear the cache
             every = _named_cache[key] = tuple(reachable_code(one.__code__, one.__globals__, kinds, unnamed=()))
         for reached, within, depth in every:
-            if depth < NAMED_DEPTH or (far and is_own_code(reached)):
+            if depth < NAMED_DEPTH or is_own_code(reached):
                 yield reached, within
 
 

@@ -34,6 +34,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.look.called_code.class_cache import cached_by_class
 from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
 from stilltrue.runtime.look.called_code.methods import functions_of, is_program_class, methods_of
 from stilltrue.runtime.look.code.attributes import (
@@ -52,6 +53,8 @@ _TABLE_MAX = 500
 """Maximum number of items read per collection."""
 _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
 _COLLECTIONS: tuple[Any, ...] = (list, tuple, set, frozenset)
+_WITH_ITEMS: tuple[Any, ...] = (dict, enum.EnumMeta, *_COLLECTIONS)
+"""Classes of which :func:`items_in` reads the items."""
 _FACTORY: Any = defaultdict.__dict__["default_factory"]
 _UNNAMED = frozenset({"__call__", "__enter__", "__exit__", "__getattr__", "__getitem__", "__iter__", "__next__"})
 """Methods that run without being named, and may call a function kept in an attribute."""
@@ -87,12 +90,6 @@ LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "
 """Functions and methods that log."""
 _given: dict[int, tuple[Any, tuple[FunctionType, ...]]] = {}
 """Cache of this look, by object identity: the functions that a library's object or function may call."""
-_calling: dict[int, tuple[type, bool]] = {}
-"""Cache of this look: whether objects of a class may call what they were given."""
-
-
-_class_tables: dict[int, tuple[type, _ClassTable]] = {}
-"""Cache of this look, by the identity of a class."""
 _method_names: dict[tuple[int, frozenset[str]], tuple[type, frozenset[str]]] = {}
 """Cache of this look, by the identity of a class and some words: the names read by its methods that these name."""
 
@@ -100,51 +97,59 @@ _method_names: dict[tuple[int, frozenset[str]], tuple[type, frozenset[str]]] = {
 def clear_caches() -> None:
     """Clear the caches after a look."""
     _given.clear()
-    _calling.clear()
-    _class_tables.clear()
     _method_names.clear()
 
 
-class _ClassTable:
-    """The attributes of a class and its bases: ``values`` that are not functions, of these the ``collections``.
-
-    ``methods``: the code of the application's methods.
-    """
-
-    __slots__ = ("collections", "methods", "values")
-
-    def __init__(self, kind: type) -> None:
-        table: dict[str, Any] = {}
-        for base in reversed(kind.__mro__):
-            table.update(base.__dict__)
-        self.values = {name: one for name, one in table.items() if type(one) is not FunctionType and one is not None}
-        self.collections = {name: one for name, one in self.values.items() if issubclass(type(one), (dict, *_COLLECTIONS))}
-        methods = ((name, _plain_function(one)) for name, one in table.items())
-        functions = ((name, one) for name, one in methods if type(one) is FunctionType and is_application(one.__code__))
-        self.methods: dict[str, CodeType] = {name: one.__code__ for name, one in functions}
+@cached_by_class
+def _own_values(kind: type) -> dict[str, Any]:
+    """The attributes that a class itself defines, without its bases; None for one that is a function."""
+    return {name: None if type(one) is FunctionType else one for name, one in kind.__dict__.copy().items()}
 
 
-def _class_table(kind: type) -> _ClassTable:
-    known = _class_tables.get(id(kind))
-    if known is None:
-        known = _class_tables[id(kind)] = kind, _ClassTable(kind)
-    return known[1]
+@cached_by_class
+def _values_of(kind: type) -> dict[str, Any]:
+    """The attributes of a class and its bases that are not functions."""
+    table: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        table.update(_own_values(base))
+    return {name: one for name, one in table.items() if one is not None}
+
+
+@cached_by_class
+def _collections_of(kind: type) -> dict[str, Any]:
+    """The collections among the attributes of a class and its bases."""
+    return {name: one for name, one in _values_of(kind).items() if issubclass(type(one), (dict, *_COLLECTIONS))}
+
+
+@cached_by_class
+def _codes_of(kind: type) -> dict[str, CodeType]:
+    """The code of the methods that the application defines in a class and its bases."""
+    table: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        table.update(base.__dict__)
+    methods = ((name, _plain_function(one)) for name, one in table.items())
+    return {name: one.__code__ for name, one in methods if type(one) is FunctionType and is_application(one.__code__)}
 
 
 def attributes_named(thing: Any, words: frozenset[str]) -> Iterator[Any]:
     """The attributes of an object that some words name: its own, and those of its class that are not functions."""
+    return (held for name, held in _attributes_by_name(thing) if name in words)
+
+
+def _attributes_by_name(thing: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object and their names: its own and the collections of its class; all values of a class."""
     kind = type(thing)
     if issubclass(kind, type):
-        yield from (one for word, one in _class_table(thing).values.items() if word in words)
+        yield from _values_of(thing).items()
         return
     if kind is not SimpleNamespace and compat.module_of(kind).partition(".")[0] in _OTHERS:
         return
     own = attribute_dictionary(thing) if kind.__dictoffset__ else None
     if own is not None:
-        yield from (dict.__getitem__(own, word) for word in words if dict.__contains__(own, word))
-    yield from (attribute_of(thing, name) for name in slots_of(kind) if name in words)  # type: ignore[arg-type]
+        yield from list(dict.items(own))
+    yield from ((name, attribute_of(thing, name)) for name in slots_of(kind))  # type: ignore[arg-type]
     if kind is not SimpleNamespace:
-        yield from (one for word, one in _class_table(kind).collections.items() if word in words)
+        yield from _collections_of(kind).items()
 
 
 def used_by(code: CodeType, names: dict[str, Any], near: Iterable[Any], words: frozenset[str]) -> Iterable[Any]:
@@ -197,17 +202,18 @@ def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
     if type(thing) is MethodType:
         thing = thing.__self__
     kind = type(thing)
-    calls = _calling.get(id(kind))
-    if calls is None:
-        skipped = issubclass(kind, SKIPPED_CLASSES)
-        calling = not skipped and (kind in _ITERATORS or _calls_what_it_is_given(kind))
-        calls = _calling[id(kind)] = kind, calling
-    if not (calls[1] or (kind is FunctionType and _is_function_of_library(thing))):
+    if not (_may_call(kind) or (kind is FunctionType and _is_function_of_library(thing))):
         return ()
     known = _given.get(id(thing))
     if known is None:
         known = _given[id(thing)] = thing, tuple(dict.fromkeys(functions_behind(thing)))
     return known[1]
+
+
+@cached_by_class
+def _may_call(kind: type) -> bool:
+    """Whether objects of a class call what they were given, or go on with it."""
+    return not issubclass(kind, SKIPPED_CLASSES) and (kind in _ITERATORS or _calls_what_it_is_given(kind))
 
 
 def functions_behind(root: Any) -> Iterator[FunctionType]:
@@ -329,8 +335,14 @@ def callables_kept(objects: Iterable[Any], words: frozenset[str], kinds: Collect
     """The callables of these ``kinds`` in collections among ``objects``, and in attributes that some words name (rule 2)."""
     for thing in objects:
         yield from _in_collection(thing, kinds)
-        for held in attributes_named(thing, words | _names_of_methods(thing, words)):
+        keeping = [(name, held) for name, held in _attributes_by_name(thing) if _may_keep_callables(type(held))]
+        named = words | _names_of_methods(thing, words) if keeping else words
+        for held in (one for name, one in keeping if name in named):
             yield from (held,) if type(held) in kinds else _in_collection(held, kinds)
+
+
+def _may_keep_callables(kind: type) -> bool:
+    return kind in FUNCTIONS or kind in compat.COMPILED_FUNCTIONS or issubclass(kind, _WITH_ITEMS)
 
 
 def _names_of_methods(thing: Any, words: frozenset[str]) -> frozenset[str]:
@@ -340,7 +352,7 @@ def _names_of_methods(thing: Any, words: frozenset[str]) -> frozenset[str]:
         return frozenset()
     known = _method_names.get((id(kind), words))
     if known is None:
-        found = frozenset().union(*_read_by_methods(_class_table(kind).methods, words | _UNNAMED))
+        found = frozenset().union(*_read_by_methods(_codes_of(kind), words | _UNNAMED))
         known = _method_names[id(kind), words] = kind, found
     return known[1]
 

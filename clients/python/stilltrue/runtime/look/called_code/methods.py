@@ -25,6 +25,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
+from stilltrue.runtime.look.called_code.class_cache import cached_by_class
 from stilltrue.runtime.look.code.attributes import attribute_of, inherited
 from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import IMPORT, WITH, mentioned_in
@@ -47,20 +48,14 @@ _BEHIND_MAX = 50
 Methods = dict[str, list[FunctionType]]
 _methods: dict[tuple[type, ...], Methods] = {}
 """Cache of this look: the methods of some classes and their bases, by name."""
-_own_cache: dict[int, tuple[type, bool]] = {}
-"""Cache of this look: whether a class is application code."""
-_accessors: dict[int, tuple[type, tuple[FunctionType, ...]]] = {}
-"""Cache of this look: the application's functions of a descriptor's class."""
 _behind: dict[int, tuple[FunctionType, tuple[FunctionType, ...]]] = {}
 """Cache of this look: a function and those behind it."""
 
 
 def clear_caches() -> None:
     """Clear the caches after a look."""
-    _accessors.clear()
     _behind.clear()
     _methods.clear()
-    _own_cache.clear()
 
 
 def imported(words: frozenset[str], names: Mapping[str, Any]) -> Iterator[ModuleType | None]:
@@ -101,26 +96,39 @@ def methods_of(kinds: tuple[type, ...]) -> Methods:
     return known
 
 
+@cached_by_class
+def _functions_of_own(kind: type) -> dict[str, tuple[FunctionType, ...]]:
+    """The functions behind each attribute that a class itself defines, without its bases."""
+    own = kind.__dict__.copy()
+    return {name: (one,) if type(one) is FunctionType else tuple(_functions_in(one)) for name, one in own.items()}
+
+
+@cached_by_class
+def _functions_of_class(kind: type) -> dict[str, tuple[FunctionType, ...]]:
+    """The functions behind each attribute of a class and its bases; none behind one that is no function."""
+    table: dict[str, tuple[FunctionType, ...]] = {}
+    for base in reversed(kind.__mro__):
+        table.update(_functions_of_own(base))
+    return table
+
+
 def _methods_of_class(kind: type) -> Methods:
-    table = _table_of(kind)
-    runs = issubclass(kind, threading.Thread)
-    found = {
-        name: [each for each in _functions_in(one) if not runs or is_application(each.__code__)] for name, one in table.items()
-    }
-    if runs:
+    functions = {name: some for name, some in _functions_of_class(kind).items() if some}
+    if issubclass(kind, threading.Thread):
+        found = {name: [one for one in some if is_application(one.__code__)] for name, some in functions.items()}
         found["start"] = [*found["start"], *found["run"]]
     else:
+        found = {name: list(some) for name, some in functions.items()}
         hooks = list(_hooks_in(kind))
-        for name, one in table.items() if hooks else ():
+        for name in functions if hooks else ():
+            one = inherited(kind, name)
             if type(one) is FunctionType and not is_own_code(one.__code__):
                 found[name] = [*found[name], *hooks]
-    for name, some in _overridden(kind, found).items():
-        found[name] = [*found[name], *some]
-    found[SETTERS] = [each for one in table.values() for each in _setters_in(one)]
-    found[_UNNAMED] = list(_unnamed_in(kind, table))
-    if not _acquires_on_enter(table):
-        found[WITH] = [one for name in _LEAVING for one in found.get(name, ())]
-    return {name: some for name, some in found.items() if some}
+    for name, more in _overridden(kind, found).items():
+        found[name] = [*found[name], *more]
+    found[SETTERS] = [each for one in _table_of(kind).values() for each in _setters_in(one)]
+    found[_UNNAMED], found[WITH] = map(list, _implicit_methods_of(kind))
+    return {name: every for name, every in found.items() if every}
 
 
 def _overridden(kind: type, methods: Methods) -> Methods:
@@ -166,22 +174,20 @@ def _table_of(kind: type) -> dict[str, Any]:
     return table
 
 
-def _unnamed_in(kind: type, table: Mapping[str, Any]) -> Iterator[FunctionType]:
-    """The application's methods in a class's ``table`` that run without being named (rule 2).
+@cached_by_class
+def _implicit_methods_of(kind: type) -> tuple[tuple[FunctionType, ...], tuple[FunctionType, ...]]:
+    """The application's methods of a class that run without being named, and the exits of its blocks (rule 2).
 
     Those of an installed package count in a class of the application's own: they may call what that class overrides.
     """
+    table = _functions_of_class(kind)
     is_ours_too = is_program_class(kind)
-    for name in (one for one in table if one.startswith("__") and one.endswith("__") and one not in _ELSEWHERE):
-        for one in (each for method in _functions_in(table[name]) for each in functions_of(method)):
-            if is_own_code(one.__code__) or (is_ours_too and is_application(one.__code__)):
-                yield one
-
-
-def _acquires_on_enter(table: Mapping[str, Any]) -> bool:
-    """Whether it acquires on entering its block what it releases on exit (rule 2)."""
-    entering = (one for name in _ENTERING for one in _functions_in(table.get(name)))
-    return any(not _TAKES.isdisjoint(mentioned_in(one.__code__)) for one in entering)
+    names = [name for name in table if name.startswith("__") and name.endswith("__") and name not in _ELSEWHERE]
+    every = (each for name in names for one in table[name] for each in functions_of(one))
+    unnamed = (one for one in every if is_own_code(one.__code__) or (is_ours_too and is_application(one.__code__)))
+    entering = (one for name in _ENTERING for one in table.get(name, ()))
+    acquires = any(not _TAKES.isdisjoint(mentioned_in(one.__code__)) for one in entering)
+    return tuple(unnamed), () if acquires else tuple(one for name in _LEAVING for one in table.get(name, ()))
 
 
 def _functions_in(one: Any) -> Iterator[FunctionType]:
@@ -209,20 +215,19 @@ def _setters_in(one: Any) -> Iterator[FunctionType]:
         yield from (each for each in _accessors_of(type(one)) if each.__name__ != "__get__")
 
 
+@cached_by_class
 def _accessors_of(kind: type) -> tuple[FunctionType, ...]:
     """The application's functions that run when an attribute is read or set whose descriptor is of this class."""
-    known = _accessors.get(id(kind))
-    if known is None:
-        every = (inherited(kind, name) for name in ("__get__", "__set__", "__delete__"))
-        found = tuple(each for each in every if type(each) is FunctionType and is_own_code(each.__code__))
-        known = _accessors[id(kind)] = kind, found
-    return known[1]
+    every = (inherited(kind, name) for name in ("__get__", "__set__", "__delete__"))
+    return tuple(each for each in every if type(each) is FunctionType and is_own_code(each.__code__))
 
 
-def implicit_methods(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Iterator[FunctionType]:
+def implicit_methods(kinds: Iterable[type], *, blocks: bool) -> Iterator[FunctionType]:
     """The application's methods that run without being named; ``blocks``: also the exits of blocks (rule 2)."""
-    yield from methods.get(_UNNAMED, ())
-    yield from (one for one in methods.get(WITH, ()) if blocks and is_own_code(one.__code__))
+    for kind in kinds:
+        unnamed, leaving = _implicit_methods_of(kind)
+        yield from unnamed
+        yield from (one for one in leaving if blocks and is_own_code(one.__code__))
 
 
 def functions_named_by(words: frozenset[str], methods: Mapping[str, list[FunctionType]]) -> Iterator[FunctionType]:
@@ -287,14 +292,11 @@ def _is_class(thing: Any) -> bool:
     return issubclass(type(thing), type)
 
 
+@cached_by_class
 def is_program_class(kind: type) -> bool:
     """Whether a class is the program's own, not an installed package's."""
-    known = _own_cache.get(id(kind))
-    if known is None:
-        functions = (function for one in kind.__dict__.values() for function in _functions_in(one))
-        own = any(is_own_code(function.__code__) for function in functions) or is_of_own_module(kind)
-        known = _own_cache[id(kind)] = kind, own
-    return known[1]
+    functions = (one for some in _functions_of_own(kind).values() for one in some)
+    return any(is_own_code(one.__code__) for one in functions) or is_of_own_module(kind)
 
 
 def functions_of(thing: Any) -> tuple[FunctionType, ...]:

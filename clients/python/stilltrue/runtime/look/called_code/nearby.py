@@ -14,6 +14,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
+from stilltrue.runtime.look.called_code.class_cache import cached_by_class
 from stilltrue.runtime.look.called_code.indirect_calls import attributes_named, items_in
 from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
 from stilltrue.runtime.look.called_code.methods import (
@@ -38,17 +39,11 @@ _ALONG_MAX = 500
 """Maximum number of objects walked from the globals of one function, nearest first."""
 _inside_cache: dict[int, tuple[Any, type | None, tuple[Any, ...], tuple[Any, ...]]] = {}
 """Cache of this look, by object identity: its class, if relevant, the objects directly inside, and those that come last."""
-_passed_by_cache: dict[int, tuple[type, bool]] = {}
-"""Cache of this look: whether the walk skips objects of a class."""
-_own_cache: dict[int, tuple[type, bool]] = {}
-"""Cache of this look: whether a class is application code."""
 
 
 def clear_caches() -> None:
     """Clear the caches after a look."""
     _inside_cache.clear()
-    _passed_by_cache.clear()
-    _own_cache.clear()
 
 
 def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
@@ -101,11 +96,12 @@ def _is_skipped(thing: Any) -> bool:
     kind = type(thing)
     if issubclass(kind, type):
         return not is_program_class(thing)
-    known = _passed_by_cache.get(id(kind))
-    if known is None:
-        passed = issubclass(kind, SKIPPED_CLASSES) and not (issubclass(kind, threading.Thread) and is_own_class(kind))
-        known = _passed_by_cache[id(kind)] = kind, passed
-    return known[1]
+    return _is_class_skipped(kind)
+
+
+@cached_by_class
+def _is_class_skipped(kind: type) -> bool:
+    return issubclass(kind, SKIPPED_CLASSES) and not (issubclass(kind, threading.Thread) and is_own_class(kind))
 
 
 def classes_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
@@ -126,14 +122,11 @@ def _carried_by_wrapper(thing: Any) -> tuple[Any, ...]:
     return compat.bound_to(thing) if wraps else ()
 
 
+@cached_by_class
 def is_own_class(kind: type) -> bool:
     """Whether a class has a method written by the application, or is made in a module of its own."""
-    known = _own_cache.get(id(kind))
-    if known is None:
-        own = any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
-        own = own or is_of_own_module(kind)
-        known = _own_cache[id(kind)] = kind, own
-    return known[1]
+    own = any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+    return own or is_of_own_module(kind)
 
 
 class ObjectsAlong:

@@ -66,24 +66,26 @@ _SIGNALLING_FUNCTIONS = frozenset({"kill", "killpg", "pidfd_send_signal", "syste
 _DELETES = re.compile(r"(^|[;&|/]\s*)(rm|unlink|mv)($|\s)|\s-delete\b")
 _UNLOCKS = re.compile(r"(^|[;&|/]\s*)flock($|\s)")
 _KILLS = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
+_COMMANDS = (_DELETES, _UNLOCKS, _KILLS)
 
 
 def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str, Any]) -> Iterator[str]:
     """The further names of code that uses these ``words``; ``names``: its globals."""
     if not is_application(code) or own_packages.name_of(code.co_filename) == _FILELOCK:
         return
-    if _names_of("os", _OF_OS, words, names) or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
+    commands = _commands_in(code)
+    if _names_of("os", _OF_OS, words, names) or not _DELETING.isdisjoint(words) or _DELETES in commands:
         yield DELETES_FILES
     by_shutil = _names_of("shutil", _OF_SHUTIL, words, names)
     if by_shutil or not (_OPENING.isdisjoint(words) and _OPENING_BY_LIBRARY.isdisjoint(words)):
         yield OPENS_FILES
     if _names_of("os", _BY_DESCRIPTOR, words, names) or not _ALWAYS_BY_DESCRIPTOR.isdisjoint(words):
         yield USES_DESCRIPTORS
-    by_number = _names_of("os", _CLOSING, words, names) or not _ALWAYS_CLOSES.isdisjoint(words) or _has_text(code, _UNLOCKS)
+    by_number = _names_of("os", _CLOSING, words, names) or not _ALWAYS_CLOSES.isdisjoint(words) or _UNLOCKS in commands
     if by_number or ("flock" in words and _LOCKING.isdisjoint(words)):
         yield UNLOCKS_FILES
     of_signaller = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words))
-    if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _has_text(code, _KILLS):
+    if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _KILLS in commands:
         yield SIGNALS_PROCESSES
     if _names_of("subprocess", _STARTING, words, names) or not _ALWAYS_STARTS.isdisjoint(words):
         yield STARTS_PROCESSES
@@ -109,8 +111,9 @@ def _names_of(module: str, wanted: Iterable[str], words: frozenset[str], names: 
 
 
 @cached_by_code
-def _has_text(code: CodeType, wanted: re.Pattern[str]) -> bool:
-    return any(wanted.search(text) for text in texts_in(code.co_consts))
+def _commands_in(code: CodeType) -> frozenset[re.Pattern[str]]:
+    """Which of the commands are in the texts of a function."""
+    return frozenset(wanted for text in texts_in(code.co_consts) for wanted in _COMMANDS if wanted.search(text))
 
 
 def texts_in(consts: Iterable[Any]) -> Iterator[str]:

@@ -57,7 +57,7 @@ def _in_frames(
         frame, ahead = stretch.frame, stretch.ahead
         if not is_own_code(frame.f_code):
             continue
-        functions = list(named_ahead(ahead, frame, far=True))
+        functions = list(named_ahead(ahead, frame))
         words = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
         if _accepts(functions, words):
             yield Closer(
@@ -72,7 +72,7 @@ def _in_callback(callback: Any, how: str, arguments: Iterable[Any] = ()) -> Iter
     if not callable(callback):
         return
     code, _, _ = compat.code_behind(callback)
-    functions = list(named_by_callback(callback, arguments, far=True))
+    functions = list(named_by_callback(callback, arguments))
     words = frozenset() if code is None else frozenset((code.co_name, *names_in(code)))
     if _accepts(functions, words):
         text = f"{compat.name_of(callback)}, {how}, which may accept its request or close its server"

@@ -46,6 +46,7 @@ _EXITING = NEVER_RETURNING | {"raise_signal", "pthread_kill", "interrupt_main"}
 _INTERRUPTING_ANY = "PyThreadState_SetAsyncExc"
 SENDING = frozenset({"kill", "killpg", "pidfd_send_signal"})
 """Functions that send a signal to any process."""
+_PARENT = "getppid"
 OWN_PROCESS = frozenset({"getpid", "getpgrp", "getpgid"})
 """Functions that return the id of the own process or its group."""
 _BY_PSUTIL = frozenset({"kill", "terminate", "send_signal"})
@@ -71,8 +72,9 @@ def ends_process(code: CodeType, names: frozenset[str], functions: Functions, he
     if any(_calls_os_abort(one) or _signals_its_group(one) for one in (code, *(one for one, _ in named))):
         return True
     every = [(code, names), *((one, looked_up(one).union(one.co_names)) for one, _ in named)]
-    if any("getppid" in one for _, one in every):
+    if _PARENT in names:
         return False
+    every = [(of, one) for of, one in every if _PARENT not in one]
     if any(_runs_ending_command(of) and not _RUNNING.isdisjoint(one) for of, one in every):
         return True
     if any(not _EXITING.isdisjoint(one) or _kills_by_psutil(one) for _, one in every):

@@ -98,7 +98,7 @@ def may_wake(stretch: Stretch, waking: frozenset[str], far: frozenset[str] = fro
         return True
     if not far:
         return False
-    called = list(named_ahead(ahead, stretch.frame, far=True))
+    called = list(named_ahead(ahead, stretch.frame))
     if any(not far.isdisjoint(mentioned_in(code)) or _kept_by(code, others, far) for code, others in called):
         return True
     within = frozenset().union(*map(names_in, ahead.functions))
@@ -208,7 +208,7 @@ def stored_ahead(stretch: Stretch) -> Stored:
     if None in called:
         return None
     own = (ahead.stored, frame.f_code, frame.f_globals)
-    named = ((names_stored_in(code), code, others) for code, others in named_ahead(ahead, frame, far=True))
+    named = ((names_stored_in(code), code, others) for code, others in named_ahead(ahead, frame))
     return _each_once((own, *(one for every in called for one in every or ()), *named))
 
 
@@ -233,7 +233,7 @@ def stored_by(callback: Callback) -> Stored:
         code, others, _ = compat.code_behind(function)
         near = (*compat.bound_to(function), *arguments)
         if code is not None:
-            every = ((code, others), *named_by_callback(function, arguments, far=True))
+            every = ((code, others), *named_by_callback(function, arguments))
             found += ((names_stored_in(one), one, space) for one, space in every)
         elif compat.name_of(getattr(function, "func", function)).rsplit(".", 1)[-1] in _COMPILED_SETTERS:
             return None
