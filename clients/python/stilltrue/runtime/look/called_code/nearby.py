@@ -176,9 +176,10 @@ class ObjectsAlong:
         return given
 
     def _learn(self, kinds: tuple[type, ...]) -> tuple[FunctionType, ...]:
-        fresh = methods_of(tuple(kind for kind in kinds if kind not in self._classes))
+        more = tuple(kind for kind in kinds if kind not in self._classes)
+        fresh = methods_of(more)
         self._classes.update(kinds)
-        self._given += implicit_methods(fresh, blocks=False)
+        self._given += implicit_methods(more, blocks=False)
         self.known = merge_methods(self.known, fresh)
         return tuple(functions_named_by(frozenset(self._spoken), fresh)) if fresh else ()
 
