@@ -1409,7 +1409,7 @@ MUTANTS = (
     Mutant(
         "a base's method is not called by super",
         "stilltrue.runtime.look.called_code.methods",
-        "    for name, some in _overridden(kind, found).items():\n        found[name] = [*found[name], *some]\n",
+        "    for name, more in _overridden(kind, found).items():\n        found[name] = [*found[name], *more]\n",
         "",
         "tests/client/look/ways_out/test_closers.py::test_whether_code_may_close_the_channel",
     ),
