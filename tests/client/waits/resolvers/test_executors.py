@@ -18,6 +18,7 @@ from stilltrue.model import has_ended
 from stilltrue.protocol.report import PartyTarget
 from stilltrue.runtime.introspection.cut.observation import Observer
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
+from stilltrue.runtime.waits.resolvers import executors
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.waits.conftest import Front, is_unseen, targets
 
@@ -119,6 +120,64 @@ def test_a_party_that_drops_the_items_of_an_executor_of_a_librarys_class_is_a_wa
     go.set()
     other.join()
     front.let_go()
+    assert any("other" in way.text for way in look.ways_out) is drops, look.ways_out
+
+
+class _Jobs:
+    def __init__(self) -> None:
+        self.executor: Any = None
+
+    def cancel_everything(self) -> None:
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+
+class _Closing:
+    def __init__(self) -> None:
+        self.executor: Any = None
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=False)
+
+
+_JOBS, _CLOSING = _Jobs(), _Closing()
+
+
+def _drop_jobs(go: threading.Event) -> None:
+    go.wait(60)
+    _drop_all()
+
+
+def _drop_all() -> None:
+    _JOBS.cancel_everything()
+
+
+def _close_jobs(go: threading.Event) -> None:
+    go.wait(60)
+    _close_all()
+
+
+def _close_all() -> None:
+    _CLOSING.close()
+
+
+@pytest.mark.parametrize(("later", "drops"), [(_drop_jobs, True), (_close_jobs, False)])
+def test_a_party_whose_code_leads_to_an_executor_and_cancels_its_items_is_a_way_out(
+    front: Front, later: Callable[[threading.Event], None], drops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "_codes_of_modules", list)  # this module mentions cancel_futures
+    _JOBS.executor = _CLOSING.executor = ThreadPoolExecutor(1, "worker")
+    _JOBS.executor.submit(front.get, b"")
+    front.wait_for_callers()
+    front.start("caller", partial(_wait_for, _JOBS.executor.submit(int)))
+    go = threading.Event()
+    other = threading.Thread(target=later, args=(go,), name="other")
+    other.start()
+    front.seen("thread:caller")
+    look = of(look_at(front.agent, front.report_when_still("caller")), "front/thread:caller")
+    go.set()
+    other.join()
+    front.let_go()
+    _JOBS.executor = _CLOSING.executor = None
     assert any("other" in way.text for way in look.ways_out) is drops, look.ways_out
 
 

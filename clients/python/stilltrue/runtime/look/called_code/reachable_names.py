@@ -14,7 +14,8 @@ Rules:
 5. Code that has a pipe or queue of multiprocessing and calls values may run any code: functions come through a pipe by name.
 6. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`). So does
    code that may take items out of queues (:mod:`~stilltrue.runtime.waits.holders.queues.queue_operations`), or put into one
-   what it has not taken out of it (:mod:`~stilltrue.runtime.waits.holders.queues.queue_pools`).
+   what it has not taken out of it (:mod:`~stilltrue.runtime.waits.holders.queues.queue_pools`), and code that may cancel the
+   items of an executor (:mod:`~stilltrue.runtime.look.code.executor_operations`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from stilltrue.runtime.look.called_code.indirect_calls import attributes_named, 
 from stilltrue.runtime.look.called_code.methods import imported, partialmethod_arguments
 from stilltrue.runtime.look.called_code.nearby import classes_named, classes_near, is_own_class
 from stilltrue.runtime.look.code.attributes import named_values
+from stilltrue.runtime.look.code.executor_operations import CANCELS_ITEMS, cancels_items
 from stilltrue.runtime.look.code.lookups import (
     COMPUTED,
     LOOKUPS,
@@ -207,6 +209,7 @@ def _code_names(words: frozenset[str], code: CodeType, names: dict[str, Any]) ->
             (name for thing in named.values() for name in name_called(thing)),
             system_operations(code, words, names),
             _done_to_queues(code, words) if depended_on.is_set() else (),
+            (CANCELS_ITEMS,) if is_application(code) and cancels_items(code) else (),
         ),
         named=named,
         any_code=may_run_any_code(code, words),

@@ -38,6 +38,7 @@ from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.executor_operations import CANCELS_ITEMS
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.ending_operations import COMPLETING
@@ -149,7 +150,7 @@ def _of_items(on: Any, pool: _Pool, numbers: Sequence[int], view: ProcessView) -
     """The wait for all of these items."""
     through = tuple(one for one in (pool.executor, pool.manager, *pool.processes.values()) if one is not None)
     futures = tuple(pool.items[number] for number in numbers)
-    names = ENDING | COMPLETING | _GROWING
+    names = ENDING | COMPLETING | _GROWING | {CANCELS_ITEMS}
     handles = tuple(one for one in futures if isinstance(one, Future) and not compat.is_running_future(one))
     stuck = _stuck_workers_with_all(pool, view)
     enders, needs, what = _of_stuck(stuck) if stuck else _enders(pool, numbers, view)

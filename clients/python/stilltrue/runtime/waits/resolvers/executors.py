@@ -5,9 +5,9 @@ Rules:
 1. This holds if the executor has as many threads as it may have, and each of them runs an item or the ``initializer``. An
    idle thread, or one that could be started, would take the item.
 2. Any party that holds the future of a queued item can cancel it, so the second look searches for such parties. A party that
-   holds the executor can cancel all its queued items by shutting it down, if some code of the application mentions
-   ``cancel_futures``. A party can also give the executor more threads or run its items itself: its code then mentions one of
-   the executor's private names.
+   can reach the executor can cancel all its queued items by shutting it down: its code then mentions ``cancel_futures``. If
+   some code of the application does, so can any party that holds the executor. A party can also give the executor more threads
+   or run its items itself: its code then mentions one of the executor's private names.
 3. A task that gathers or shields several futures waits for the threads and tasks that work on them. If it needs all of them, it
    waits for those under way, as the queued ones begin only afterwards.
 4. A fork leaves the executor's threads behind: the child's copy of the executor has their objects, but none of them runs. What
@@ -32,6 +32,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import awaits_tasks, read
 from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.executor_operations import CANCELS_ITEMS, cancels_items
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.resolvers.thread_pools import has_ended
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, ProcessView, Queued, Resolver, SeenWait
@@ -40,12 +41,10 @@ _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads r
 _ITEM = thread._WorkItem  # noqa: SLF001
 _OUTERMOST = 6
 _ITEMS_MAX = 10_000
-_CANCEL = "cancel_futures"
 GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
 """Names that code uses to give an executor more threads, or to run its items itself."""
-
-
-_BY_ANY = GROWING | {"submit", "map", "run_in_executor", "to_thread"}
+_BY_NAME = GROWING | {CANCELS_ITEMS}
+_BY_ANY = _BY_NAME | {"submit", "map", "run_in_executor", "to_thread"}
 
 
 def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
@@ -140,7 +139,7 @@ def behind(on: Any, things: Sequence[Any], view: ProcessView) -> SeenWait | None
     handles += _cancellable(items, view)
     what = "a queued item of an executor whose threads are all busy: {}"
     wait = SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
-    wait = replace(wait, ended_through=_executors(items), ending_names=GROWING)
+    wait = replace(wait, ended_through=_executors(items), ending_names=_BY_NAME)
     left = [one.executor for one in items if isinstance(one.workers[0], EndedHolder)]
     if not left:
         return wait
@@ -178,7 +177,7 @@ def _read_several(stack: CallStack, _: int, view: ProcessView) -> SeenWait | Non
     wait = SeenWait(on=stack.future, enders=tuple(dict.fromkeys(enders)), needs=None if several else 1, what=what, once=True)
     items = queued.values()
     handles = tuple(one for one in (*awaited.futures, *things) if not compat.is_task(one))
-    return replace(wait, handles=(*handles, *_cancellable(items, view)), ended_through=_executors(items), ending_names=GROWING)
+    return replace(wait, handles=(*handles, *_cancellable(items, view)), ended_through=_executors(items), ending_names=_BY_NAME)
 
 
 def _executors(queued: Iterable[Queued]) -> tuple[Any, ...]:
@@ -194,7 +193,7 @@ def cancels_queued(view: ProcessView) -> bool:
     """Whether a function of the application's modules, or one that runs, mentions ``cancel_futures``."""
     stacks = (*view.stacks().values(), *view.stacks_of_tasks().values())
     codes = {frame.f_code for stack in stacks for frame in stack.frames if is_application(frame.f_code)}
-    return any(map(_cancels_queues, codes)) or any(map(_cancels_queues, _codes_of_modules()))
+    return any(map(cancels_items, codes)) or any(map(cancels_items, _codes_of_modules()))
 
 
 def _codes_of_modules() -> Iterator[CodeType]:
@@ -202,14 +201,6 @@ def _codes_of_modules() -> Iterator[CodeType]:
         for one in list(names.values()):
             functions = (one,) if type(one) is FunctionType else tuple(vars(one).values()) if type(one) is type else ()
             yield from (function.__code__ for function in functions if type(function) is FunctionType)
-
-
-@functools.lru_cache(maxsize=10_000)
-def _cancels_queues(code: CodeType) -> bool:
-    return any(
-        _cancels_queues(one) if isinstance(one, CodeType) else one == _CANCEL or (type(one) is tuple and _CANCEL in one)
-        for one in code.co_consts
-    )
 
 
 RESOLVERS = (Resolver((), _read_task), Resolver((), _read_several))
