@@ -130,14 +130,18 @@ def test_who_may_be_answered_or_only_waits_for_a_stop_does_not(alone: Callable[.
 
 async def _takes_items() -> None:
     queue = asyncio.Queue[int]()
-    while True:
-        await queue.get()
+    while item := await queue.get():
+        print(item)
+
+
+async def _blocks_for_good() -> None:
+    await asyncio.Queue[int]().get()
 
 
 async def _takes_items_until_interrupted() -> None:
     queue = asyncio.Queue[int]()
     with suppress(KeyboardInterrupt):
-        await queue.get()
+        print(await queue.get())
 
 
 @contextmanager
@@ -172,7 +176,9 @@ def test_the_last_consumer_of_a_program_waits_for_itself(alone: Callable[..., Ag
         assert _wait_until_seen(agent, "consumer")["consumer"] == {"consumer"}
 
 
-@pytest.mark.parametrize(("main", "daemon"), [(_takes_items, True), (_takes_items_until_interrupted, False)])
+@pytest.mark.parametrize(
+    ("main", "daemon"), [(_takes_items, True), (_takes_items_until_interrupted, False), (_blocks_for_good, False)]
+)
 def test_one_for_which_the_program_does_not_wait_or_until_ctrl_c_parks(
     alone: Callable[..., Agent], main: Main, daemon: bool
 ) -> None:

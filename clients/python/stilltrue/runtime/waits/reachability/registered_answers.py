@@ -7,6 +7,8 @@ Rules:
 
 1. A function that waits, or one that has called it, names a dictionary that has what is awaited among its values.
 2. The function stores items, and the key is none of its constants: a service may keep its stop under a name.
+3. The main thread, or the main task of a loop, waits for an item that it uses. ``Queue().get()`` as a statement blocks for
+   good, while others serve.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.control_flow import ControlFlow
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
+from stilltrue.runtime.waits.holders.try_finally import dropped_after
 from stilltrue.runtime.waits.holders.with_blocks import Expression, expression_before, instructions_of, value_of
+from stilltrue.runtime.waits.resolvers.polling_loops import awaited_call
 
 _DICTIONARIES = (dict, OrderedDict, defaultdict)
 _ITEMS_MAX = 500
@@ -31,6 +36,18 @@ _ITEMS_MAX = 500
 def is_registered(thing: Any, frames: Iterable[FrameType]) -> bool:
     """Whether a function with one of these frames has registered what it waits for."""
     return thing is not None and any(_registers(frame, thing) for frame in frames if is_application(frame.f_code))
+
+
+def uses_item(frames: Iterable[FrameType]) -> bool:
+    """Whether the innermost function of the application uses what it waits for (rule 3)."""
+    frame = next((one for one in frames if is_application(one.f_code)), None)
+    return frame is not None and _uses_result(frame.f_code, frame.f_lasti)
+
+
+@cached_by_code
+def _uses_result(code: CodeType, at: int) -> bool:
+    every = instructions_of(code)
+    return dropped_after(every, awaited_call(every, ControlFlow(code, every).at(at))) is None
 
 
 def _registers(frame: FrameType, thing: Any) -> bool:

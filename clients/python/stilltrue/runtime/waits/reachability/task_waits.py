@@ -21,8 +21,9 @@ Rules:
 6. A task never parks at a full queue, or stream of anyio's, at a barrier, or while it waits for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it. Nor does one that awaits a future in a function of
    another that completes futures: it reads the answers, and waits for one. Nor does one that has registered what it awaits
-   (:mod:`~stilltrue.runtime.waits.reachability.registered_answers`), or the main task of a loop at a queue. Such a task is
-   considered whether or not another party depends on it, and waits for itself if no other task can reach its object.
+   (:mod:`~stilltrue.runtime.waits.reachability.registered_answers`), or the main task of a loop at a queue whose item it
+   uses. Such a task is considered whether or not another party depends on it, and waits for itself if no other task can reach
+   its object.
 7. A task that parks does not if one that does not park waits only for such. It waits for that one, too, which might feed it.
 8. A consumer at an empty queue, or a task at a condition, does not park either if the main task of its loop waits only for the
    ends of such, itself or through other tasks: nobody feeds them any more, and the program was to go on after them.

@@ -20,7 +20,8 @@ Rules:
    never asked for, is not about to wake others, unless it is the main thread.
 4. A thread never parks at a full queue, a barrier or a future, while it waits for a child, or for the items of a queue to be
    done: it depends on others, even if these have ended or forgotten it. Nor does one that has registered what it waits for
-   (:mod:`~stilltrue.runtime.waits.reachability.registered_answers`), or the main thread at an empty queue.
+   (:mod:`~stilltrue.runtime.waits.reachability.registered_answers`), or the main thread at an empty queue
+   whose item it uses.
 5. A thread that does not park, and whose object no other party can reach, waits for itself.
 6. A lock without a known holder is such an object, too: a signal, acquired by one thread and released by another. It counts
    once the proof has failed that its holder has left it behind (:mod:`~stilltrue.runtime.waits.orphaned_locks`).
@@ -59,7 +60,7 @@ from stilltrue.runtime.waits.reachability.looking import only_looks
 from stilltrue.runtime.waits.reachability.loops.stopped_loops import RUNNING_LOOPS
 from stilltrue.runtime.waits.reachability.loops.waking import forget_objects, names_ending, woken_ahead
 from stilltrue.runtime.waits.reachability.names.code_names import census
-from stilltrue.runtime.waits.reachability.registered_answers import is_registered
+from stilltrue.runtime.waits.reachability.registered_answers import is_registered, uses_item
 from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.reachability.thread_reach import (
     KEPT_METHOD,
@@ -457,8 +458,8 @@ def _wakers_of(ident: int, wait: SeenWait, running: _Frames, woken: _Woken) -> f
 
 def _awaits_answer(ident: int, awaited: Awaited, frames: Sequence[FrameType]) -> bool:
     """Rule 4, for who has registered what it waits for, and for the main thread at a queue."""
-    is_main = ident == threading.main_thread().ident and awaited.waking >= PUTTING and not is_interrupted(frames)
-    return is_main or is_registered(awaited.thing, frames[:_CALLERS_MAX])
+    is_main = ident == threading.main_thread().ident and awaited.waking >= PUTTING and uses_item(frames)
+    return (is_main and not is_interrupted(frames)) or is_registered(awaited.thing, frames[:_CALLERS_MAX])
 
 
 def _woken_by(frames: Iterable[FrameType], waking: frozenset[str]) -> frozenset[int] | None:

@@ -36,7 +36,7 @@ from stilltrue.runtime.waits.ending_operations import (
     TAKING,
 )
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
-from stilltrue.runtime.waits.reachability.registered_answers import is_registered
+from stilltrue.runtime.waits.reachability.registered_answers import is_registered, uses_item
 from stilltrue.runtime.waits.resolvers.event_loops.anyio_waits import sends_item
 from stilltrue.runtime.waits.resolvers.polling_loops import is_interrupted
 from stilltrue.runtime.waits.wait import Task
@@ -158,9 +158,9 @@ def awaits_answer(task: Task) -> bool:
 def is_last_consumer(task: Task) -> bool:
     """Whether ``task`` waits for an item, and the program, which would go on after it, for its end: a loop's main task.
 
-    Not in a daemon's loop, nor if it is to wait until Ctrl-C.
+    Not in a daemon's loop, nor if it is to wait until Ctrl-C, or for good.
     """
-    if not takes_item(task) or not runs_loop(task) or is_interrupted(_frames_of(task)):
+    if not (takes_item(task) and runs_loop(task) and uses_item(_frames_of(task))) or is_interrupted(_frames_of(task)):
         return False
     loop = task.get_loop()
     running = (ident for ident, frames in frames_of_threads().items() if any(compat.loop_in(one) is loop for one in frames))
