@@ -2690,6 +2690,20 @@ MUTANTS = (
         "tests/client/waits/test_idle_loops.py::test_a_thread_that_waits_in_a_loop_is_idle_unless_it_is_at_work_on_an_item",
     ),
     Mutant(
+        "who keeps its stop in a dictionary under a name waits for an answer",
+        "stilltrue.runtime.waits.reachability.registered_answers",
+        "one is thing and not _is_constant(key, code)",
+        "one is thing",
+        "tests/client/waits/test_registered_answers.py::test_who_may_be_answered_or_only_waits_for_a_stop_does_not",
+    ),
+    Mutant(
+        "a consumer in a daemon's loop is the last one of its program",
+        "stilltrue.runtime.waits.reachability.loops.waking",
+        "ident in threads and not threads[ident].daemon",
+        "ident in threads",
+        "tests/client/waits/test_registered_answers.py::test_one_for_which_the_program_does_not_wait_or_until_ctrl_c_parks",
+    ),
+    Mutant(
         "of tasks that await one future, one is looked at",
         "stilltrue.runtime.waits.reachability.task_waits",
         "                self._candidates[id(task)] = one",
