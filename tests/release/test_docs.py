@@ -15,6 +15,7 @@ import click
 import pytest
 
 from detector.cli import COMMANDS, cli
+from detector.commands.live import doctor
 from stilltrue.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +100,14 @@ def test_no_heading_of_a_page_is_there_twice(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = [heading.lower() for heading in re.findall(r"^#+ (.+)", text, flags=re.MULTILINE)]
     assert {heading for heading in headings if headings.count(heading) > 1} == set()
+
+
+def test_every_section_that_the_doctor_names_is_there() -> None:
+    texts = (*(cure for _, cure in doctor.CURES), doctor.LOST)
+    named = [each for text in texts for each in re.findall(r"(docs/[a-z-]+\.md), '([^']+)'", text)]
+    assert len(named) >= 4
+    for page, section in named:
+        assert re.search(rf"^#+ {re.escape(section)}$", (ROOT / page).read_text(), flags=re.MULTILINE), (page, section)
 
 
 def test_the_agents_page_lists_every_setting() -> None:

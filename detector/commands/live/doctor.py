@@ -36,7 +36,7 @@ CURES = (
     (
         "size of pool program is",
         "tell its sidecar how many calls it serves at once: --workers N, or --workers 1000000 if there is no limit; see "
-        "docs/sidecar.md, 'The pool'",
+        "docs/sidecar.md, 'What it does not know'",
     ),
     ("size of pool", "give the server a pool of known size: grpc.server(agent.pool(executor), ...)"),
     (
