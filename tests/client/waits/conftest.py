@@ -18,9 +18,10 @@ from stilltrue.runtime.look.ways_out.kinds import signalling_children
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.orphaned_locks import census
 from stilltrue.runtime.waits.pipes import signallers
-from stilltrue.runtime.waits.reachability import requests, task_waits, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import requests, task_waits, thread_waits
 from stilltrue.runtime.waits.reachability.loops import on_loops
 from stilltrue.runtime.waits.reachability.names import code_names, module_names
+from stilltrue.runtime.waits.reachability.references import thread_reach
 from stilltrue.runtime.waits.resolvers import processes
 from tests.client.look.worlds import Stuck, report_of, report_when, serving
 

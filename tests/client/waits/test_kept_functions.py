@@ -16,7 +16,7 @@ from app import state
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability.kept_functions import names_of_kept
-from stilltrue.runtime.waits.reachability.thread_reach import leading_to
+from stilltrue.runtime.waits.reachability.references.thread_reach import leading_to
 
 found = leading_to([OwnRef(state.ready)], frames_of_threads(), time.thread_time() + 60)
 found.things.clear()

@@ -31,9 +31,10 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.reachability import thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import thread_waits
 from stilltrue.runtime.waits.reachability.loops.waking import woken_ahead
-from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
+from stilltrue.runtime.waits.reachability.references import reference_counts
+from stilltrue.runtime.waits.reachability.references.thread_reach import leading_to, reached_by
 from stilltrue.runtime.waits.reachability.thread_waits import ThreadWaits
 from tests.client.look.worlds import look_at, report_of
 
@@ -561,14 +562,14 @@ def test_a_thread_that_is_within_a_statement_has_the_object_only_for_a_moment(
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == len(thread_reach.AGAIN_SECONDS):
+        if len(pauses) == len(reference_counts.AGAIN_SECONDS):
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(thing()))
 
     with monkeypatch.context() as patched:
-        patched.setattr(thread_reach, "time", SimpleNamespace(sleep=pause, thread_time=lambda: 0.0))
+        patched.setattr(reference_counts, "time", SimpleNamespace(sleep=pause, thread_time=lambda: 0.0))
         reached = reaching(thing)
     assert reached == {"other"}
-    assert pauses == list(thread_reach.AGAIN_SECONDS)
+    assert pauses == list(reference_counts.AGAIN_SECONDS)
 
 
 def test_a_threads_position_is_read_once_however_many_proofs_name_it(monkeypatch: pytest.MonkeyPatch) -> None:

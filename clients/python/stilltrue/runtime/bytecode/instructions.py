@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any, cast
 
 from stilltrue.runtime.bytecode import python310
 
 IS_TRANSLATED = sys.version_info < (3, 11)
+RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_LEAVES = RETURNS | {"RERAISE", "RAISE_VARARGS"}
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+_ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
 
 
 def instructions(code: CodeType) -> Iterable[dis.Instruction]:
@@ -44,6 +47,17 @@ def opname_at(code: CodeType, at: int) -> str:
 def is_jump(one: Any) -> bool:
     """Whether an instruction may continue elsewhere than at the next one: at the offset ``argval``."""
     return one.opcode in _JUMPS
+
+
+def following(every: Sequence[Any], index: int, index_of: Mapping[int, int]) -> Iterator[int]:
+    """The instructions (indices) that may come next if no exception is raised; ``index_of``: the index by offset."""
+    one = every[index]
+    if one.opname in _LEAVES:
+        return
+    if is_jump(one):
+        yield index_of[one.argval]
+    if one.opname not in _ALWAYS_JUMPS and index + 1 < len(every):
+        yield index + 1
 
 
 def stack_effect(one: Any, *, jumps: bool = False) -> int:

@@ -7,11 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
-from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jump
-
-RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
-_LEAVES = RETURNS | {"RERAISE", "RAISE_VARARGS"}
-_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, following
 
 
 class ControlFlow:
@@ -35,13 +31,7 @@ class ControlFlow:
 
     def following(self, index: int) -> Iterator[int]:
         """The instructions that may come next if no exception is raised."""
-        one = self._every[index]
-        if one.opname in _LEAVES:
-            return
-        if is_jump(one):
-            yield self.index_of[one.argval]
-        if one.opname not in _JUMPS and index + 1 < len(self._every):
-            yield index + 1
+        return following(self._every, index, self.index_of)
 
     def handlers(self, index: int) -> list[int]:
         """The handlers around an instruction, innermost first."""

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from stilltrue.runtime.bytecode.instructions import instructions, is_jump, line_of
+from stilltrue.runtime.bytecode.instructions import RETURNS, instructions, is_jump, line_of
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.conditions import Condition, condition_at
-from stilltrue.runtime.look.code.control_flow import RETURNS, ControlFlow
+from stilltrue.runtime.look.code.control_flow import ControlFlow
 from stilltrue.runtime.look.code.names import (
     ATTRIBUTES,
     CALLING,

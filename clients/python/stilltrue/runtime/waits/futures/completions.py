@@ -18,21 +18,14 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from stilltrue.runtime.bytecode.instructions import is_jump, stack_effect
+from stilltrue.runtime.bytecode.instructions import RETURNS, following, is_jump, stack_effect
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING
 from stilltrue.runtime.waits.ending_operations import COMPLETING
-from stilltrue.runtime.waits.holders.with_blocks import (
-    Expression,
-    expression_before,
-    instructions_of,
-    is_changed,
-    value_of,
-)
-from stilltrue.runtime.waits.orphaned_locks.balance import RETURNS, next_of
+from stilltrue.runtime.waits.holders.with_blocks import Expression, expression_before, instructions_of, is_changed, value_of
 
 _DOUBTING = COMPLETING | {"InvalidStateError"}
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -97,14 +90,14 @@ def _surely_reaches(every: Sequence[Any], here: int, expression: Expression, cal
 def paths_from(every: Sequence[Any], here: int, ends: Container[int]) -> Iterator[int]:
     """The instructions on all paths that begin after one, up to ``ends``; exceptions aside."""
     index_of = {one.offset: index for index, one in enumerate(every)}
-    todo, seen = list(next_of(every, here, index_of)), set[int]()
+    todo, seen = list(following(every, here, index_of)), set[int]()
     while todo:
         index = todo.pop()
         if index not in seen:
             seen.add(index)
             yield index
             if index not in ends:
-                todo.extend(next_of(every, index, index_of))
+                todo.extend(following(every, index, index_of))
 
 
 def call_of(every: Sequence[Any], mention: int) -> int | None:

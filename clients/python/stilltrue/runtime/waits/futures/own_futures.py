@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jump
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, following, is_jump
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING, VARIABLES, words_in
@@ -28,7 +28,6 @@ from stilltrue.runtime.waits.ending_operations import SETTING
 from stilltrue.runtime.waits.futures.completions import call_of
 from stilltrue.runtime.waits.holders.gates.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, expression_before, instructions_of, skip_back
-from stilltrue.runtime.waits.orphaned_locks.balance import next_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 
 ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
@@ -168,7 +167,7 @@ def _states_of(code: CodeType, name: str, making: frozenset[str]) -> Mapping[int
         if count > _STATES_MAX:
             return None
         after = list(_after(every, index, state, name, making))
-        ways = [(way, one) for way in next_of(every, index, index_of) for one in after]
+        ways = [(way, one) for way in following(every, index, index_of) for one in after]
         ways = [(way, one) for way, before in ways if (one := _at_jump(every, index, way, before, name)) is not None]
         fails = every[index].opname not in _SAFE and not every[index].opname.startswith(_SAFELY)
         caught = [index_of[entry.target] for entry in entries if fails and entry.start <= every[index].offset < entry.end]

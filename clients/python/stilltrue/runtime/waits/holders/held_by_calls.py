@@ -25,7 +25,7 @@ from stilltrue.runtime.waits.holders.delegates import RELEASES, Call, Effect, ca
 from stilltrue.runtime.waits.holders.gates.gates import Gate
 from stilltrue.runtime.waits.holders.try_finally import dropped_after
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of, value_of
-from stilltrue.runtime.waits.orphaned_locks import balance
+from stilltrue.runtime.waits.orphaned_locks import lock_effects
 from stilltrue.runtime.waits.orphaned_locks.balance import Balance, balance_of, releases_only_own
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 
@@ -90,12 +90,12 @@ def _balance(code: CodeType, those: Iterable[_Made]) -> Balance:
     effects: dict[int, str] = {}
     for one in those:
         if not one.effect.takes:
-            effects[one.call.mention] = balance.RELEASES
+            effects[one.call.mention] = lock_effects.RELEASES
         elif one.dropped is None or one.effect.tries:
-            at, effect = balance.result_used(instructions_of(code), one.call.at) or (one.call.at, balance.MAY_ACQUIRE)
+            at, effect = lock_effects.result_used(instructions_of(code), one.call.at) or (one.call.at, lock_effects.MAY_ACQUIRE)
             effects[at] = effect
         else:
-            effects[one.dropped] = balance.ACQUIRES
+            effects[one.dropped] = lock_effects.ACQUIRES
     expressions = dict.fromkeys(part for one in those for part in (one.call.receiver, *one.call.arguments))
     return balance_of(code, effects, expressions, may_leave_elsewhere=True)
 

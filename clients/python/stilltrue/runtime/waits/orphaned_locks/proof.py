@@ -43,8 +43,9 @@ from stilltrue.runtime.waits.holders.with_blocks import (
     is_entering,
     value_of,
 )
-from stilltrue.runtime.waits.orphaned_locks.balance import RELEASING, codes_ahead, uses_of
+from stilltrue.runtime.waits.orphaned_locks.balance import codes_ahead, uses_of
 from stilltrue.runtime.waits.orphaned_locks.census import Census, codes_within, is_of, root_of
+from stilltrue.runtime.waits.orphaned_locks.lock_effects import RELEASING
 from stilltrue.runtime.waits.resolvers.locks import LOCKS, is_anyios_adapter, lock_of
 from stilltrue.runtime.waits.wait import CallStack
 

@@ -27,13 +27,14 @@ from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.called_code.indirect_calls import inherits_calls
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, slots_of
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.looking import METACLASSES
 from stilltrue.runtime.waits.reachability.loops.loop_contents import is_running
 from stilltrue.runtime.waits.reachability.loops.waking import forget_objects
 from stilltrue.runtime.waits.reachability.names.code_names import census
 from stilltrue.runtime.waits.reachability.names.mentions import may_end
-from stilltrue.runtime.waits.reachability.thread_reach import KEPT_METHOD, leading_to, reached_by, read_frames
+from stilltrue.runtime.waits.reachability.references.frame_references import read_frames
+from stilltrue.runtime.waits.reachability.references.leading_objects import KEPT_METHOD, LeadingObjects
+from stilltrue.runtime.waits.reachability.references.thread_reach import leading_to, reached_by
 
 _GENERATED = "_pb2_grpc"
 _OF_REQUESTS = frozenset({"grpc", "stilltrue"})

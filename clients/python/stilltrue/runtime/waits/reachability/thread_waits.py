@@ -8,8 +8,8 @@ Rules:
    any party that can reach the object, to set, notify, feed, empty or complete it. One that waits for a child process, which
    waits at a pipe, does so for any party that can reach the pipe's file
    (:mod:`~stilltrue.runtime.waits.pipes.child_output`, :mod:`~stilltrue.runtime.waits.pipes.child_files`). The agent's own
-   thread tries to prove which parties these are (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has
-   waited since the previous cut. If the proof fails, it is tried again after twice the time.
+   thread tries to prove which parties these are (:mod:`~stilltrue.runtime.waits.reachability.references.thread_reach`) once
+   the thread has waited since the previous cut. If the proof fails, it is tried again after twice the time.
 2. A proof is valid while the waiting thread has not run, and the parties that can reach the object are where they were. It is a
    suspicion: the second look proves it again. A thread that only asks about the object again and again
    (:mod:`~stilltrue.runtime.waits.resolvers.polling_loops`) waits for it, too, while it is in the same loop.
@@ -55,21 +55,20 @@ from stilltrue.runtime.waits.pipes import child_connections, child_output
 from stilltrue.runtime.waits.reachability.awaited_objects import WHAT, Awaited, Still, awaited_in
 from stilltrue.runtime.waits.reachability.idle_loops import is_idle
 from stilltrue.runtime.waits.reachability.kept_functions import names_of_kept
-from stilltrue.runtime.waits.reachability.leading_objects import LeadingObjects
 from stilltrue.runtime.waits.reachability.looking import only_looks
 from stilltrue.runtime.waits.reachability.loops.stopped_loops import RUNNING_LOOPS
 from stilltrue.runtime.waits.reachability.loops.waking import forget_objects, names_ending, woken_ahead
 from stilltrue.runtime.waits.reachability.names.code_names import census
-from stilltrue.runtime.waits.reachability.registered_answers import is_registered, uses_item
-from stilltrue.runtime.waits.reachability.requests import begun_by_requests
-from stilltrue.runtime.waits.reachability.thread_reach import (
+from stilltrue.runtime.waits.reachability.references.leading_objects import (
     KEPT_METHOD,
     LOOP_TO_RUN,
     MARKS,
     REQUESTS,
-    leading_to,
-    reached_by,
+    LeadingObjects,
 )
+from stilltrue.runtime.waits.reachability.references.thread_reach import leading_to, reached_by
+from stilltrue.runtime.waits.reachability.registered_answers import is_registered, uses_item
+from stilltrue.runtime.waits.reachability.requests import begun_by_requests
 from stilltrue.runtime.waits.resolvers.locks import LOCK
 from stilltrue.runtime.waits.resolvers.polling_loops import is_interrupted
 from stilltrue.runtime.waits.streams.writes import request_written

@@ -5,8 +5,9 @@ Rules:
 1. A thread that serves a call and writes a reply reads the call's requests if it alone can reach gRPC's iterator of them.
 2. A thread reads the replies of a call if it alone can reach the call object, and if it waits for the thread that feeds the
    call's requests. While that thread writes a request, the second look at it finds who may end the call.
-3. The agent's own thread proves this (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`). A proof is valid while the
-   reader has not run, for nobody else can get what only it has. If the proof fails, it is tried again after twice the time.
+3. The agent's own thread proves this (:mod:`~stilltrue.runtime.waits.reachability.references.thread_reach`). A proof is valid
+   while the reader has not run, for nobody else can get what only it has. If the proof fails, it is tried again after twice
+   the time.
 """
 
 from __future__ import annotations

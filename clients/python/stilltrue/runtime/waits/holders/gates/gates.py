@@ -37,8 +37,9 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.gates.gate_tests import Positive, keeps_waiting, wait_before
 from stilltrue.runtime.waits.holders.gates.own_shares import has_own_share
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
-from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, RELEASES, balance_of, leaves_with
+from stilltrue.runtime.waits.orphaned_locks.balance import balance_of, leaves_with
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
+from stilltrue.runtime.waits.orphaned_locks.lock_effects import ACQUIRES, RELEASES
 from stilltrue.runtime.waits.resolvers.locks import lock_of
 from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Referable, Resolver, SeenWait
 

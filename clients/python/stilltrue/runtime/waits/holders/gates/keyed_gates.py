@@ -45,8 +45,9 @@ from stilltrue.runtime.waits.holders.gates.gates import (
 from stilltrue.runtime.waits.holders.gates.own_shares import COMPUTING
 from stilltrue.runtime.waits.holders.try_finally import dropped_after
 from stilltrue.runtime.waits.holders.with_blocks import Expression, instructions_of, operand_before
-from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, RELEASES, balance_of
+from stilltrue.runtime.waits.orphaned_locks.balance import balance_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
+from stilltrue.runtime.waits.orphaned_locks.lock_effects import ACQUIRES, RELEASES
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 _EFFECTS = {"add": ACQUIRES, "remove": RELEASES, "discard": RELEASES}

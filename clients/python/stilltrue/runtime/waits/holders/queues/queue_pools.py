@@ -50,8 +50,9 @@ from stilltrue.runtime.waits.holders.queues.queue_operations import (
     queue_operations,
 )
 from stilltrue.runtime.waits.holders.with_blocks import Expression, expression_before, instructions_of, value_of
-from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, MAY_ACQUIRE, RELEASES, Balance, balance_of
+from stilltrue.runtime.waits.orphaned_locks.balance import Balance, balance_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within, take_census
+from stilltrue.runtime.waits.orphaned_locks.lock_effects import ACQUIRES, MAY_ACQUIRE, RELEASES
 from stilltrue.runtime.waits.resolvers.locks import WAITS
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 

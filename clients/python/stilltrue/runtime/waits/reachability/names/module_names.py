@@ -35,7 +35,6 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, IMPORT, variables_read
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
-from stilltrue.runtime.waits.reachability.leading_objects import Global, LeadingObjects
 from stilltrue.runtime.waits.reachability.loops.loop_contents import is_running
 from stilltrue.runtime.waits.reachability.names.code_names import (
     imports_another,
@@ -45,6 +44,7 @@ from stilltrue.runtime.waits.reachability.names.code_names import (
     names_of,
 )
 from stilltrue.runtime.waits.reachability.names.hidden_access import main_has_another_name, may_be_reached
+from stilltrue.runtime.waits.reachability.references.leading_objects import Global, LeadingObjects
 
 _HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
 _LOOKED_UP = frozenset({"urlpatterns", "handler400", "handler403", "handler404", "handler500"})

@@ -1,4 +1,4 @@
-"""What a search for the holders of objects has found: see :mod:`~stilltrue.runtime.waits.reachability.thread_reach`."""
+"""What a search for the holders of objects has found."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ from stilltrue.runtime.waits.reachability.loops.loop_contents import LoopContent
 Frames = Mapping[int, Sequence[FrameType]]
 Global = tuple[int, str]
 """The identity of a module's globals, and a name among them."""
+
+REQUESTS = -2
+"""Stands for the threads that will serve requests, among those that can reach an object."""
+LOOP_TO_RUN = -3
+"""Among them if these can reach an event loop that no thread runs (rule 9)."""
+KEPT_METHOD = -4
+"""Among them if these can reach a kept ``event.set`` or the like, which ends the wait without being mentioned.
+
+So may the methods of a library's object that run without a name: the exit of its block, a property, an operator.
+"""
+MARKS = frozenset({REQUESTS, LOOP_TO_RUN, KEPT_METHOD})
 
 
 @dataclass(slots=True)
