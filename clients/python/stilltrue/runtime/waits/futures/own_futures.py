@@ -11,6 +11,9 @@ Rules:
 3. Code of the program's own that calls something by a computed name may complete anything.
 4. Likewise for events, which code sets (``Event().set()``): rule 2 does not concern these. The builtin ``set`` is none, and the
    standard library and gRPC set only events of their own.
+5. Likewise for what code closes: a file, a connection or an object of a class that it has opened or made itself
+   (``open(path)``, ``socket.create_connection(address)``, ``Session()``). What the methods of such a class close, its own code
+   says.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedul
 _AWAITING = frozenset({"wait_for", "gather", "wait", "as_completed", "ensure_future", "wrap_future"})
 _MAKING = frozenset({"Future", "create_future"})
 _MAKING_EVENTS = frozenset({"Event"})
+_OPENING = frozenset(
+    {"create_connection", "cursor", "fdopen", "insecure_channel", "open", "secure_channel", "socket", "urlopen"}
+)
 _EVENT_CLASSES = frozenset((("name", module), ("attribute", "Event")) for module in ("asyncio", "threading", "anyio", "trio"))
 _SAFE = frozenset({"LOAD_CONST", "IS_OP", "COPY", "SWAP", "NOP", "CACHE", "RESUME", "PRECALL", "PUSH_NULL", "POP_TOP"})
 _SAFELY = ("POP_JUMP", "STORE_FAST", "LOAD_FAST")
@@ -92,12 +98,18 @@ def ends_only_own(code: CodeType) -> bool:
 
 
 @cached_by_code
+def closes_only_own(code: CodeType, closing: frozenset[str]) -> bool:
+    """Rule 5 for a code object, without the functions within it; ``closing``: the names of operations that close."""
+    return _ends_only(code, closing)
+
+
+@cached_by_code
 def _ends_only(code: CodeType, ending: frozenset[str]) -> bool:
     """As :func:`ends_only_own`, for the operations with these names."""
     if any(type(one) is str and one in ending for one in code.co_consts):
         return False
     every = instructions_of(code)
-    making = _MAKING if ending is ENDING else _MAKING_EVENTS
+    making = _MAKING if ending is ENDING else _MAKING_EVENTS if ending is SETTING else _OPENING
     mentions = [index for index, one in enumerate(every) if _mentions(one, ending)]
     return all(every[index].opname in ATTRIBUTES and _refers_to_own(code, every, index, making) for index in mentions)
 
@@ -192,9 +204,10 @@ def _after(every: Sequence[Any], index: int, state: _State, name: str, making: f
         yield state
         return
     flags = frozenset(flag for flag in flags if flag[0] not in stored)
-    if name in stored:
-        kind = _OWN if stored[0] == name and _makes_one(every, index, making) else _ANY
     first = every[index - 1] if index and not one.is_jump_target else None
+    if name in stored:
+        is_none = stored[0] == name and first is not None and first.opname == "LOAD_CONST" and first.argval is None
+        kind = _OWN if stored[0] == name and _makes_one(every, index, making) else _NONE if is_none else _ANY
     if first is None or stored[0] == name:
         yield kind, flags
     elif first.opname == "LOAD_CONST" and type(first.argval) is bool:
@@ -268,6 +281,11 @@ def _makes_one(every: Sequence[Any], store: int, making: frozenset[str]) -> bool
             if one.is_jump_target or not one.opname.startswith(("COPY", "LOAD_", "CACHE")):
                 return False
         index = skip_back(every, index)
+    return _opens(every, index) if making is _OPENING else _is_made_at(every, index, making)
+
+
+def _is_made_at(every: Sequence[Any], index: int, making: frozenset[str]) -> bool:
+    """Whether a call makes a future or an event, by its name."""
     call = every[index]
     if call.opname != "CALL" or call.arg or call.is_jump_target:
         return False
@@ -278,3 +296,15 @@ def _makes_one(every: Sequence[Any], store: int, making: frozenset[str]) -> bool
         return made.argval in making
     expression = expression_before(every, index)  # ``Future[int]()``
     return expression[-1:] == (("item", None),) and expression[0][1] in making
+
+
+def _opens(every: Sequence[Any], call: int) -> bool:
+    """Whether a call opens a file or connection, or makes an object of a class, by its name (rule 5)."""
+    if every[call].opname not in CALLING or every[call].is_jump_target:
+        return False
+    loaded = (index for index in range(call - 1, -1, -1) if every[index].opname in ATTRIBUTES | _GLOBALS)
+    called = next((every[index] for index in loaded if call_of(every, index) == call), None)
+    if called is None or type(called.argval) is not str:
+        return False
+    is_method = called.opname in ATTRIBUTES
+    return called.argval[:1].isupper() or (called.argval in _OPENING and not (is_method and called.argval == "open"))

@@ -42,6 +42,7 @@ from stilltrue.runtime.look.called_code.methods import class_attributes
 from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
 from stilltrue.runtime.look.code.instructions_ahead import CLOSING, Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up, name_called, texts_near
+from stilltrue.runtime.look.code.names import Receiver
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, own_frames_of, stretches
@@ -57,10 +58,10 @@ from stilltrue.runtime.look.ways_out.kinds.closing.with_blocks import (
     block_generators,
     closed_at_exit,
     closed_by_own_exit,
+    closes_others,
     entered_and_closed,
     may_close,
     may_own_channel,
-    mentions_closing,
 )
 from stilltrue.runtime.look.ways_out.kinds.exits import (
     callback_ends_loop,
@@ -81,6 +82,7 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     signal_callbacks,
     socket_callbacks,
 )
+from stilltrue.runtime.waits.futures.own_futures import closes_only_own
 from stilltrue.runtime.waits.holders.with_blocks import objects_of_blocks
 
 _Functions = Sequence[tuple[CodeType, dict[str, Any]]]
@@ -290,12 +292,12 @@ def _roots(
     every = (*here, *_globals_of_closing(functions))
     if _closes_by_computed_name(frame, names, ahead, functions):
         return every
-    if any(map(mentions_closing, (*named, *ahead.functions))) or may_drop_closing_object(ahead, named, names.values(), every):
+    if any(map(closes_others, (*named, *ahead.functions))) or may_drop_closing_object(ahead, named, names.values(), every):
         return every
     found: list[Any] = [one for name in ahead.names if compat.is_function(one := names.get(name)) and may_close(one)]
     near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes)
     found += filter(may_close, callables_kept(near, ahead.attributes))
-    for receiver in ahead.closed:
+    for receiver in _closed_ahead(frame, names, ahead):
         value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN or issubclass(type(value), type):  # ``map(Channel.close, channels)``
             return here
@@ -311,6 +313,12 @@ def _roots(
     for generator in blocks or () if ahead.exited else ():
         found += compat.held_by_coroutine(generator)
     return tuple(found)
+
+
+def _closed_ahead(frame: FrameType, names: dict[str, Any], ahead: Ahead) -> list[Receiver]:
+    """What a frame still closes by name, without the files and connections that it has yet to open."""
+    opens = closes_only_own(frame.f_code, CLOSING)
+    return [one for one in ahead.closed if not (opens and one and one[0] not in names)]
 
 
 def _roots_of_blocks(frame: FrameType) -> tuple[Any, ...]:
@@ -344,7 +352,7 @@ def _closes_by_computed_name(frame: FrameType, names: dict[str, Any], ahead: Ahe
 def _globals_of_closing(functions: _Functions) -> Iterator[Any]:
     """The globals named by functions that close or drop something."""
     for code, names in functions:
-        if mentions_closing(code) or removes_references(code):
+        if closes_others(code) or removes_references(code):
             named = named_values(code.co_names, names)
             yield from (*named, *class_attributes(named))
 
@@ -376,7 +384,7 @@ def _callback_closers(
         yield Closer(text=f"{name}, which may cancel all tasks", tasks=loop)
     every = (callback, *arguments, *_globals_of_closing([(code, names), *functions]))
     codes = (code, *named)
-    if code.co_name in CLOSING or any(map(mentions_closing, codes)) or may_drop(codes, every):
+    if code.co_name in CLOSING or any(map(closes_others, codes)) or may_drop(codes, every):
         yield Closer(text=name, roots=(*every, *named_values(code.co_names, names)), names=own_names_of(codes))
 
 

@@ -20,6 +20,7 @@ from stilltrue.runtime.look.code.attributes import attribute_of, attributes_of, 
 from stilltrue.runtime.look.code.instructions_ahead import CLOSING
 from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.look.ways_out.reach import named_by
+from stilltrue.runtime.waits.futures.own_futures import closes_only_own
 
 _COLLECTIONS = (dict, list, tuple, set)
 _SHELLS = ("stilltrue.sync.channel", "stilltrue.aio.channel")
@@ -89,7 +90,7 @@ def block_generators(task: Task) -> dict[CodeType, list[Any]]:
 def may_close(callback: Any) -> bool:
     """Whether a callback is named like a closing operation, or its code mentions one."""
     code, _, _ = compat.code_behind(callback)
-    return code is not None and (code.co_name in CLOSING or mentions_closing(code))
+    return code is not None and (code.co_name in CLOSING or closes_others(code))
 
 
 @cached_by_code
@@ -98,3 +99,12 @@ def mentions_closing(code: CodeType) -> bool:
     if not _CLOSING_NAMED.isdisjoint((*mentioned_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
         return True
     return any(mentions_closing(one) for one in code.co_consts if isinstance(one, CodeType))
+
+
+@cached_by_code
+def closes_others(code: CodeType) -> bool:
+    """Whether a function that is called anew mentions closing something that it has not opened or made itself by then."""
+    if not mentions_closing(code):
+        return False
+    within = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return not closes_only_own(code, _CLOSING_NAMED) or any(map(closes_others, within))
