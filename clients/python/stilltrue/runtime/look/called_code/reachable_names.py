@@ -209,7 +209,7 @@ def _code_names(words: frozenset[str], code: CodeType, names: dict[str, Any]) ->
             (name for thing in named.values() for name in name_called(thing)),
             system_operations(code, words, names),
             _done_to_queues(code, words) if depended_on.is_set() else (),
-            (CANCELS_ITEMS,) if is_application(code) and cancels_items(code) else (),
+            (CANCELS_ITEMS,) if is_application(code) and cancels_items(code, words) else (),
         ),
         named=named,
         any_code=may_run_any_code(code, words),

@@ -32,7 +32,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import awaits_tasks, read
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.look.code.executor_operations import CANCELS_ITEMS, cancels_items
+from stilltrue.runtime.look.code.executor_operations import CANCELS_ITEMS, mentions_cancelling
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.resolvers.thread_pools import has_ended
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, ProcessView, Queued, Resolver, SeenWait
@@ -193,7 +193,7 @@ def cancels_queued(view: ProcessView) -> bool:
     """Whether a function of the application's modules, or one that runs, mentions ``cancel_futures``."""
     stacks = (*view.stacks().values(), *view.stacks_of_tasks().values())
     codes = {frame.f_code for stack in stacks for frame in stack.frames if is_application(frame.f_code)}
-    return any(map(cancels_items, codes)) or any(map(cancels_items, _codes_of_modules()))
+    return any(map(mentions_cancelling, codes)) or any(map(mentions_cancelling, _codes_of_modules()))
 
 
 def _codes_of_modules() -> Iterator[CodeType]:
