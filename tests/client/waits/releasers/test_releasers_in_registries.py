@@ -1,4 +1,4 @@
-"""A party that releases another's lock by a class or object of a registry is a way out."""
+"""A party that releases another's lock by a class or object of a registry, or within an inner function, is a way out."""
 
 from __future__ import annotations
 
@@ -97,6 +97,34 @@ def _ask_each() -> None:
         query().ask(_KEPT[0])
 
 
+def _free(lock: Any) -> bool:
+    lock.release()
+    return True
+
+
+def _free_in_a_generator() -> None:
+    any(_free(lock) for lock in _KEPT)
+
+
+def _free_in_a_lambda() -> None:
+    list(map(lambda lock: _free(lock), _KEPT))  # noqa: C417, PLW0108 - a function within a function
+
+
+def _free_in_an_inner_function() -> None:
+    def inner() -> None:
+        _free(_KEPT[0])
+
+    inner()
+
+
+def _locked(lock: Any) -> bool:
+    return bool(lock.locked())
+
+
+def _ask_in_a_generator() -> None:
+    any(_locked(lock) for lock in _KEPT)
+
+
 @BESIDES.gives_back
 def by_a_class_in_a_dictionary(lock: Any, go: threading.Event) -> None:
     _KEPT[:] = [lock]
@@ -137,12 +165,44 @@ def by_an_object_in_a_list_of_pairs(lock: Any, go: threading.Event) -> None:
     _call_objects()
 
 
+@BESIDES.gives_back
+def in_a_generator(lock: Any, go: threading.Event) -> None:
+    _KEPT[:] = [lock]
+    del lock
+    go.wait(FAR_SECONDS)
+    _free_in_a_generator()
+
+
+@BESIDES.gives_back
+def in_a_lambda(lock: Any, go: threading.Event) -> None:
+    _KEPT[:] = [lock]
+    del lock
+    go.wait(FAR_SECONDS)
+    _free_in_a_lambda()
+
+
+@BESIDES.gives_back
+def in_an_inner_function(lock: Any, go: threading.Event) -> None:
+    _KEPT[:] = [lock]
+    del lock
+    go.wait(FAR_SECONDS)
+    _free_in_an_inner_function()
+
+
 @BESIDES.does_not
 def asks_by_a_class_in_a_list_of_pairs(lock: Any, go: threading.Event) -> None:
     _KEPT[:] = [lock]
     del lock
     go.wait(FAR_SECONDS)
     _ask_each()
+
+
+@BESIDES.does_not
+def asks_in_a_generator(lock: Any, go: threading.Event) -> None:
+    _KEPT[:] = [lock]
+    del lock
+    go.wait(FAR_SECONDS)
+    _ask_in_a_generator()
 
 
 @pytest.mark.parametrize("beside", [*BESIDES.releasing, *BESIDES.harmless], ids=lambda one: one.__name__)

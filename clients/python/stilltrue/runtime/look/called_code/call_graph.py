@@ -5,7 +5,7 @@ Rules:
 1. A function is named by a variable (also of a closure), as an attribute of an application module, or behind a decorator. A
    method is named by its name, if an object nearby has it. Nearby are the objects of the code that calls all others, and the
    globals that called code of the program's own names, with what it finds along the attributes that it names. Of a class that
-   it finds there (a registry), it may make an object.
+   it finds there (a registry), it may make an object. The functions within one of the program's own are followed with it.
 2. A name passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`). If that name is
    computed, all methods of the objects nearby count, and all functions of the program's own modules that the code names.
 3. Only application code is followed far.
@@ -198,10 +198,11 @@ def _words_and_functions(
 
 
 def _cached_names_of_code(code: CodeType, names: dict[str, Any]) -> _NamesOfCode:
-    """The same for all words of the code, cached per look."""
+    """The same for all words of a code; if it is a function of the program's own, of those within, too. Cached per look."""
     known = _direct_cache.get((id(code), id(names)))
     if known is None:
-        known = _direct_cache[id(code), id(names)] = code, names, _names_of_code(code, words_in(code), names)
+        words = words_in(code) | names_in(code) if is_own_code(code) and code.co_name != "<module>" else words_in(code)
+        known = _direct_cache[id(code), id(names)] = code, names, _names_of_code(code, words, names)
     return known[2]
 
 

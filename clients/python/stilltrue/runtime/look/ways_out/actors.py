@@ -161,17 +161,17 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
         yield from _dropping(called_at_end_of_thread(place.frames), f"thread {name}", party=place.party, owner=place.ident)
         if carried:
             text = f"thread {name}, which was started with it"
-            ends = any(callback_may_end(one, carried) for one in carried if callable(one))
             begun = any(is_application(frame.f_code) for frame in place.frames)
-            names_reached = no_names if begun else names_by_all([one for one in carried if callable(one)], carried)
+            held = undone_through if begun else carried  # of a function that runs, only what its frame has ahead
+            called = [one for one in held if callable(one)]
             yield Actor(
                 text=text,
-                roots=(roots := callback_roots(*carried)),
+                roots=(roots := callback_roots(*held)),
                 party=place.party,
                 owner=place.ident,
-                ends=ends,
-                undoes_through=partial(_instead, (*undone_through, *roots[len(carried) :])),
-                names_reached=names_reached,
+                ends=any(callback_may_end(one, held) for one in called),
+                undoes_through=partial(_instead, (*undone_through, *roots[len(held) :])),
+                names_reached=no_names if begun else names_by_all(called, carried),
             )
 
 
