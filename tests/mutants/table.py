@@ -283,14 +283,6 @@ MUTANTS = (
         "test_a_call_whose_handler_waits_for_a_process_that_is_no_member_is_named",
     ),
     Mutant(
-        "an executor that a library's class has is not found by its name",
-        "stilltrue.runtime.look.called_code.methods",
-        "yield from (one for one in kind.__dict__.values() if issubclass(type(one), Executor))",
-        "pass",
-        "tests/client/waits/resolvers/test_executors.py::"
-        "test_a_party_that_drops_the_items_of_an_executor_of_a_librarys_class_is_a_way_out",
-    ),
-    Mutant(
         "the work of a process counts for conditions although a signal handler may notify them",
         "stilltrue.runtime.waits.semaphores.conditions",
         " or any(map(is_application_callback, map(signal.getsignal, signal.valid_signals())))",
