@@ -13,11 +13,14 @@ import pytest
 from stilltrue.runtime.look.ways_out.kinds.closing.with_blocks import closes_others
 
 
-class Session:
-    """What a library makes for one use."""
+class Client:
+    """The same object each time."""
 
-    def __init__(self, url: str = "") -> None:
-        self.url = url
+    _one: Client | None = None
+
+    def __new__(cls) -> Client:
+        cls._one = cls._one or super().__new__(cls)
+        return cls._one
 
     def close(self) -> None:
         """Nothing."""
@@ -37,14 +40,19 @@ def asks_by_a_socket(text: str) -> None:
         connection.close()
 
 
-def makes_a_session_if_need_be(needed: bool) -> None:
-    session = None
+def opens_one_if_need_be(needed: bool) -> None:
+    connection = None
     try:
         if needed:
-            session = Session(url="here")
+            connection = socket.create_connection(("localhost", 1))
     finally:
-        if session is not None:
-            session.close()
+        if connection is not None:
+            connection.close()
+
+
+def closes_the_only_object_of_a_class() -> None:
+    client = Client()
+    client.close()
 
 
 def has_a_cursor(connection: sqlite3.Connection) -> None:
@@ -83,10 +91,10 @@ def closes_by_text(self: Any) -> None:
     getattr(self.channel, "close")()  # noqa: B009
 
 
-ITS_OWN: list[Callable[..., None]] = [writes_a_file, asks_by_a_socket, makes_a_session_if_need_be, has_a_cursor]
+ITS_OWN: list[Callable[..., None]] = [writes_a_file, asks_by_a_socket, opens_one_if_need_be, has_a_cursor]
 ANY: list[Callable[..., None]] = [
     closes_what_it_has_opened_before, closes_what_it_was_given, closes_what_it_asks_for, closes_another_by_the_same_name,
-    hands_its_close_on, closes_by_text,
+    hands_its_close_on, closes_by_text, closes_the_only_object_of_a_class,
 ]  # fmt: skip
 
 

@@ -11,9 +11,8 @@ Rules:
 3. Code of the program's own that calls something by a computed name may complete anything.
 4. Likewise for events, which code sets (``Event().set()``): rule 2 does not concern these. The builtin ``set`` is none, and the
    standard library and gRPC set only events of their own.
-5. Likewise for what code closes: a file, a connection or an object of a class that it has opened or made itself
-   (``open(path)``, ``socket.create_connection(address)``, ``Session()``). What the methods of such a class close, its own code
-   says.
+5. Likewise for what code closes: a file or connection that it has opened itself (``open(path)``,
+   ``socket.create_connection(address)``). A class may return the same object each time, so its objects do not count.
 """
 
 from __future__ import annotations
@@ -299,7 +298,7 @@ def _is_made_at(every: Sequence[Any], index: int, making: frozenset[str]) -> boo
 
 
 def _opens(every: Sequence[Any], call: int) -> bool:
-    """Whether a call opens a file or connection, or makes an object of a class, by its name (rule 5)."""
+    """Whether a call opens a file or connection, by its name (rule 5)."""
     if every[call].opname not in CALLING or every[call].is_jump_target:
         return False
     loaded = (index for index in range(call - 1, -1, -1) if every[index].opname in ATTRIBUTES | _GLOBALS)
@@ -307,4 +306,4 @@ def _opens(every: Sequence[Any], call: int) -> bool:
     if called is None or type(called.argval) is not str:
         return False
     is_method = called.opname in ATTRIBUTES
-    return called.argval[:1].isupper() or (called.argval in _OPENING and not (is_method and called.argval == "open"))
+    return called.argval in _OPENING and not (is_method and called.argval == "open")
