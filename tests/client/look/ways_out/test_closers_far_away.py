@@ -76,35 +76,3 @@ def test_a_watchdog_whose_last_step_ends_the_wait(
     alone: Callable[..., Agent], stuck: Stuck, holds: Callable[[type[Watchdog]], Holder], kind: type[Watchdog], expected: bool
 ) -> None:
     assert may_close_the_channel(alone, stuck, holds(kind)) is expected
-
-
-class Only:
-    """Its class returns the same object each time."""
-
-    _one: Only | None = None
-    owned: Any
-
-    def __new__(cls) -> Only:
-        cls._one = cls._one or super().__new__(cls)
-        return cls._one
-
-    def close(self) -> None:
-        """Close what it has."""
-        self.owned.close()
-
-
-def closes_the_only_one() -> None:
-    only = Only()
-    only.close()
-
-
-def keeps_it_in_the_only_one(owned: Any, go: threading.Event) -> None:
-    Only().owned = owned
-    del owned
-    if not go.wait(FAR_SECONDS):
-        closes_the_only_one()
-
-
-def test_an_object_that_its_class_returns_each_time_closes_the_wait(alone: Callable[..., Agent], stuck: Stuck) -> None:
-    assert may_close_the_channel(alone, stuck, keeps_it_in_the_only_one)
-    Only._one = None
